@@ -27,7 +27,7 @@ from .errors import ModelError, NeedsValueError, UnsupportedError
 from .proto import Attribute, Function, Graph, Model, Node, TensorData
 from .table import FOLDS, MICROSOFT, NEWEST, Call, Fold, find
 from .types import STRING, Kind
-from .values import NONE, Nothing, Value, is_symbolic
+from .values import NONE, Dequantised, Nothing, Value, is_symbolic
 from .weights import Files, array_of, dense
 
 assert _ops
@@ -39,6 +39,10 @@ OLDEST = 1
 EACH = {  # operators of elements, whatever their order
     "Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Gelu",
     "HardSigmoid", "HardSwish", "Mish", "Softplus", "Identity", "Max", "Min", "PRelu",
+}  # fmt: skip
+MOVES = {  # operators that give elements of their first input as they are
+    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Expand", "Gather",
+    "Identity", "MaxPool",
 }  # fmt: skip
 _USER_MISTAKES = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError,
@@ -215,7 +219,8 @@ class Build:
                 scope.values[name] = value
         with self.deeper():
             self.run(graph.node, scope)
-        return [scope.find(info.name) for info in graph.output]
+        found = [scope.find(info.name) for info in graph.output]
+        return [Value(v.tensor) if isinstance(v, Dequantised) else v for v in found]
 
     @contextmanager
     def deeper(self) -> Any:
@@ -286,7 +291,7 @@ class Build:
         if entry.keeps and any(isinstance(v, Value) and v.is_text for v in inputs):
             made = self._moved_texts(call, domain)
         else:
-            made = _in_order(call, domain) or entry.build(call)
+            made = _in_order(call, domain) or _moved_whole(call, domain) or entry.build(call)
         found = self._results(call, made, entry.keeps)
         if entry.host:
             self.hosts.add(node.op_type)
@@ -400,6 +405,25 @@ def _in_order(call: Call, domain: str) -> Value | None:
     work = call.with_inputs(*inputs)
     made = find(domain, call.node.op_type, call.version).build(work)
     return Value.channels_last(made) if isinstance(made, Tensor) else None
+
+
+def _moved_whole(call: Call, domain: str) -> Any:
+    """What moves quantised elements moves their whole numbers: they are the fewest bytes."""
+    first = call.inputs[0] if call.inputs else None
+    if domain or call.node.op_type not in MOVES or not isinstance(first, Dequantised):
+        return None
+    if not first.is_uniform:
+        return None
+    found = find(domain, call.node.op_type, call.version)
+    made = found.build(call.with_inputs(first.whole, *call.inputs[1:]))
+    several = made if isinstance(made, tuple) else (made,)
+    moved = [None if v is None else first.moved(_whole(v, first)) for v in several]
+    return tuple(moved) if isinstance(made, tuple) else moved[0]
+
+
+def _whole(made: Tensor | Value, like: Dequantised) -> Value:
+    """What an operator gave, as whole numbers of the kind they came in."""
+    return made if isinstance(made, Value) else Value(made, like.whole.kind)
 
 
 def _turned(value: Value, rank: int) -> Value:

@@ -19,7 +19,7 @@ from ..core.node import Node
 from ..core.op import Array
 from ..tensor import Tensor, wrap
 from .errors import ModelError
-from .types import INT64, STRING, Kind, kind_of_array, kind_of_dtype
+from .types import FLOAT, INT64, STRING, Kind, kind_of_array, kind_of_dtype
 
 NONE: frozenset[str] = frozenset()
 
@@ -102,6 +102,61 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value({self.kind}, {self.shape})"
+
+
+class Dequantised(Value):
+    """Real numbers (whole - zero) scale, written out only when somebody asks for them.
+
+    Products take the whole numbers, and what moves elements moves those. Scale and zero are one
+    number each, or one for each slice of `axis`; `decode` makes real numbers of whole ones.
+    """
+
+    __slots__ = ("axis", "decode", "scale", "whole", "zero")
+
+    def __init__(
+        self, whole: Value, scale: Value, zero: Value | None, axis: int,
+        decode: Callable[[Tensor], Tensor],
+    ) -> None:  # fmt: skip
+        super().__init__(None, FLOAT, np.zeros(0, np.float32))
+        self._array = None
+        self.whole, self.scale, self.zero = whole, scale, zero
+        self.axis, self.decode = axis, decode
+
+    @property
+    def tensor(self) -> Tensor:
+        """The real numbers."""
+        if self._tensor is None:
+            self._tensor = self.decode(self.whole.tensor)
+        return self._tensor
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its sizes; a variable one is a node."""
+        return self.whole.shape
+
+    @property
+    def is_uniform(self) -> bool:
+        """True if one scale and one zero are for all elements."""
+        return all(v is None or v.shape in ((), (1,)) for v in (self.scale, self.zero))
+
+    def moved(self, whole: Value) -> Dequantised:
+        """Elements of it at other places."""
+        return Dequantised(whole, self.scale, self.zero, 0, self.decode)
+
+    def is_made_by(self, scale: Value, zero: Value | None, kind: Kind) -> bool:
+        """True if quantising it like this gives its whole numbers again."""
+        if kind is not self.whole.kind or not self.is_uniform:
+            return False
+        pairs = ((self.scale, scale), (self.zero, zero))
+        return all(a is b or (a is not None and b is not None and _alike(a, b)) for a, b in pairs)
+
+
+def _alike(a: Value, b: Value) -> bool:
+    """True if two values are constants of one number, and it is the same."""
+    mine, other = a._array, b._array
+    if mine is None or other is None or a.sources or b.sources:
+        return False
+    return mine.size == other.size == 1 and bool(mine.reshape(())[()] == other.reshape(())[()])
 
 
 class Maps(Value):

@@ -16,6 +16,7 @@ from .llvm.convert import (
     odd_float32,
     odd_float64,
     round_small,
+    saturated,
     to_memory,
 )
 from .llvm.emitter import Emitter, Val, computing, scalar_type
@@ -108,9 +109,7 @@ def _number(e: Emitter, value: Val, goal: DType) -> Val:
     if have.kind == "f" and goal.kind == "f":
         how = "fpext" if goal is float64 else "fptrunc"
     elif have.kind == "f":
-        name = f"llvm.fpto{'s' if goal.kind == 'i' else 'u'}i.sat"
-        full = f"{name}.{e.suffix(goal, value.vector)}.{e.suffix(have, value.vector)}"
-        return Val(e.call(kind, full, e.typed(value)), goal, value.vector)
+        return saturated(e, value, goal)
     elif goal.kind == "f":
         how = "sitofp" if have.kind == "i" else "uitofp"
     elif goal.bits == have.bits:

@@ -247,7 +247,8 @@ class _Greedy:
                     continue
                 seen.add(source)
                 small = elements(source.shape) * 4 <= size
-                if small or source in self.stored or role(source.op) == "leaf":
+                kept = source in self.stored or source.op is CONTIGUOUS
+                if small or kept or role(source.op) == "leaf":
                     if not small and source.op is not CONST and source.op is not VAR:
                         large.add(source)
                 elif is_map(source) or source.op is WAIT:

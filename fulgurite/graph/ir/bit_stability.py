@@ -18,13 +18,19 @@ from ...core.ops.movement import UNWINDOW
 from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
+from .queries import is_contraction
 
 IDENTITY = (CONTIGUOUS, AFTER, REMAT, VIEW, WATCH, UNWATCH, DETACH, COPY)  # the value of a source
 ROUNDLESS = (*IDENTITY, GATHER, UPDATE, SORT, RANDOM)  # none of them rounds
 
 
 def is_unstable(node: Node) -> bool:
-    """True if the bits of a value depend on the kernel that computes it."""
+    """True if the bits of a value depend on the kernel that computes it.
+
+    Products of whole numbers count, though they are exact: a network of them would be one value
+    from end to end, and what is asked of its result has no more to do with its input than in one
+    of floats.
+    """
     op = node.op
     if op.family in ("elementwise", "leaf") or op in ROUNDLESS:
         return False
@@ -32,6 +38,8 @@ def is_unstable(node: Node) -> bool:
         return False
     if op is REDUCE and node.shape == node.src[0].shape:
         return False
+    if op is REDUCE and not node.dtype.is_inexact:
+        return is_contraction(node)
     if op in (REDUCE, SCAN, UNWINDOW):
         return node.dtype.is_inexact and (op is UNWINDOW or node.arg[0] not in ("max", "min"))
     return True

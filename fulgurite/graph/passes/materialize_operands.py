@@ -1,8 +1,10 @@
-"""What the user's native kernels read: memory, in row-major order.
+"""What is read from memory: sources of the user's native kernels, and bytes that are multiplied.
 
 In: a SINK. Out: the same graph, in which every source of a native call is a value that some kernel
 stores or a param: what is only moved, a number or a count is laid out in memory first. Host
-functions need nothing of the kind: Python moves elements itself.
+functions need nothing of the kind: Python moves elements itself. A factor of a contraction that is
+bytes made wider is stored as the bytes: they are a quarter of what a kernel reads again and again,
+and processors multiply them as they are.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ from collections.abc import Sequence
 
 from ...core.node import Node, make, remember
 from ...core.ops.effect import CALL, CONTIGUOUS
+from ...core.ops.elementwise import CAST
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
 from ...core.ops.movement import RESHAPE, UNWINDOW
+from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
+from ..ir.queries import is_contraction
 
 
 def in_memory(sink: Node, order: Sequence[Node]) -> Node:
-    """The graph with the sources of native calls laid out."""
-    if not any([node.op is CALL for node in order]):
+    """The graph with the sources of native calls, and bytes that are multiplied, laid out."""
+    narrow = _multiplied_bytes(order)
+    if not narrow and not any([node.op is CALL for node in order]):
         return sink
     made: dict[Node, Node] = {}
     for node in order:
@@ -31,7 +37,30 @@ def in_memory(sink: Node, order: Sequence[Node]) -> Node:
         else:
             rebuilt = make(node.op, node.dtype, tuple(sources), node.arg)
             made[node] = remember(rebuilt, node.origins)
+        if node in narrow:
+            made[node] = CONTIGUOUS(made[node])
     return made[sink]
+
+
+def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:
+    """Computed bytes of which wider numbers are factors of a contraction."""
+    found: set[Node] = set()
+    for node in order:
+        if node.op is REDUCE and node.dtype.kind in "iu" and is_contraction(node):
+            for factor in node.src[0].src:
+                wide = _unmoved(factor)
+                if wide.op is CAST and wide.src[0].dtype.bits == 8:
+                    narrow = _unmoved(wide.src[0])
+                    if narrow.op.family == "elementwise":
+                        found.add(narrow)
+    return found
+
+
+def _unmoved(value: Node) -> Node:
+    """What movement ops arrange."""
+    while value.op.family == "movement" and value.op is not UNWINDOW:
+        value = value.src[0]
+    return value
 
 
 def _stored(source: Node) -> Node:

@@ -15,11 +15,12 @@ from ...tensor import Tensor
 from .. import types as t
 from ..table import Call, operator
 from ..types import CODED, Kind, kind_of
-from ..values import Value
+from ..values import Dequantised, Value
 from .casting import LARGEST, decode, encode
 from .movement import axis_of
-from .nn.convolution import convolved
+from .nn.convolution import convolution
 from .nn.normalization import wide
+from .whole import Whole, product, whole
 
 
 def limits(kind: Kind) -> tuple[int, int]:
@@ -54,18 +55,30 @@ def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, kind: Kind, saturat
     whole = fg.round(scaled)
     if zero is not None:
         whole = whole + zero.astype(whole.dtype)
-    low, high = limits(kind)
-    return fg.clip(whole, low, high).astype(kind.carrier)
+    return clamped(whole, kind)
+
+
+def clamped(whole: Tensor, kind: Kind) -> Tensor:
+    """Rounded floats in a kind, those beyond its limits at them: what a cast does by itself."""
+    assert kind.carrier is not None
+    if limits(kind) != kind.carrier.limits:
+        whole = fg.clip(whole, *limits(kind))
+    return whole.astype(kind.carrier)
 
 
 @operator("QuantizeLinear")
 def quantize_linear(op: Call) -> Value:
     """round(x / scale) + zero."""
-    x = op[0]
     if op.has(2):
         kind = op.kind(2)
     else:
         kind = kind_of(op.int("output_dtype", 0) or t.UINT8.number)
+    given = op.value(0)
+    if isinstance(given, Dequantised) and given.is_made_by(
+        op.value(1), op.value(2) if op.has(2) else None, kind
+    ):
+        return given.whole
+    x = op[0]
     axis = axis_of(op.int("axis", 1), x.ndim) if op[1].size > 1 else 0
     block = op.int("block_size", 0)
     precision = op.int("precision", 0)
@@ -82,9 +95,18 @@ def quantize_linear(op: Call) -> Value:
 
 
 @operator("DequantizeLinear")
-def dequantize_linear(op: Call) -> Tensor:
-    """(x - zero) scale."""
-    x = op[0]
+def dequantize_linear(op: Call) -> Tensor | Value:
+    """(x - zero) scale, which bytes keep until real numbers are needed."""
+    plain = op[0].dtype in (fg.int8, fg.uint8) and op[1].dtype is fg.float32
+    if not plain or op.kind(0).bits != 8 or op.int("block_size", 0) or op.int("output_dtype", 0):
+        return _dequantised(op, op[0])
+    zero = op.value(2) if op.has(2) else None
+    axis = axis_of(op.int("axis", 1), op[0].ndim) if op[1].size > 1 else 0
+    return Dequantised(op.value(0), op.value(1), zero, axis, lambda x: _dequantised(op, x))
+
+
+def _dequantised(op: Call, x: Tensor) -> Tensor:
+    """Whole numbers of an operator's first input, or some of them, as real ones."""
     axis = axis_of(op.int("axis", 1), x.ndim) if op[1].size > 1 else 0
     block = op.int("block_size", 0)
     kind = op.kind(0)
@@ -118,37 +140,38 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     scale = (high - low) / 255
     scale = fg.where(scale == 0, 1, scale)  # all zeros: nothing may be divided by 0
     zero = fg.clip(fg.round(-low / scale), 0, 255)
-    y = fg.clip(fg.round(x / scale) + zero, 0, 255).astype(fg.uint8)
+    y = (fg.round(x / scale) + zero).astype(fg.uint8)
     return y, scale, zero.astype(fg.uint8)
-
-
-def centred(x: Tensor, zero: Tensor | None, rows: bool = False) -> Tensor:
-    """x - zero in int32; a vector of zeros is by row or by column."""
-    whole = x.astype(fg.int32)
-    if zero is None:
-        return whole
-    centre = zero.astype(fg.int32)
-    if centre.size == 1:
-        return whole - fg.reshape(centre, ())
-    if centre.ndim == 1 and rows:
-        centre = fg.reshape(centre, (-1, 1))
-    return whole - centre
 
 
 @operator("MatMulInteger")
 def mat_mul_integer(op: Call) -> Tensor:
     """Products of whole numbers around their zeros."""
-    return fg.matmul(centred(op[0], op.maybe(2), rows=True), centred(op[1], op.maybe(3)))
+    return product(op, left_factor(op, 0, 2), factor(op, 1, 3))
+
+
+def factor(op: Call, place: int, zero: int) -> Whole:
+    """A right factor at a place, its zero at another; zeros are by column."""
+    return whole(op.value(place), op.value(zero) if op.has(zero) else None)
+
+
+def left_factor(op: Call, place: int, zero: int) -> Whole:
+    """A left factor at a place, its zero at another; a vector of zeros is by row."""
+    centre = op.value(zero) if op.has(zero) else None
+    rows = centre is not None and len(centre.shape) == 1
+    return whole(op.value(place), centre, (-1, 1) if rows else ())
 
 
 @operator("ConvInteger")
 def conv_integer(op: Call) -> Tensor:
     """A convolution of whole numbers around their zeros."""
-    x = centred(op[0], op.maybe(2))
-    zero = op.maybe(3)
-    if zero is not None and zero.size > 1:
-        zero = fg.reshape(zero, (-1, *[1] * (x.ndim - 1)))
-    return convolved(op, x, centred(op[1], zero), None).astype(fg.int32)
+    return convolution(op, factor(op, 0, 2), kernel(op, 1, 3))
+
+
+def kernel(op: Call, place: int, zero: int) -> Whole:
+    """The weights of a convolution at a place, their zero at another; zeros are by result."""
+    centre = op.value(zero) if op.has(zero) else None
+    return whole(op.value(place), centre, (-1, *[1] * (op[place].ndim - 1)))
 
 
 def _factor(scale: Tensor, rows: bool = False) -> Tensor:
@@ -163,34 +186,32 @@ def requantised(total: Tensor, factor: Tensor, zero: Tensor | None, kind: Kind) 
     if zero is not None:
         centre = zero.astype(fg.float32)
         whole = whole + (fg.reshape(centre, ()) if centre.size == 1 else centre)
-    low, high = limits(kind)
-    return fg.clip(whole, low, high).astype(kind.carrier)
+    return clamped(whole, kind)
 
 
 @operator("QLinearMatMul")
 def q_linear_mat_mul(op: Call) -> Value:
     """A product of quantised matrices."""
-    a, b = centred(op[0], op[2], rows=True), centred(op[3], op[5])
-    factor = _factor(op[1], rows=True) * _factor(op[4]) / _factor(op[6])
+    scale = _factor(op[1], rows=True) * _factor(op[4]) / _factor(op[6])
     kind = op.kind(7)
     if kind in CODED or kind in LARGEST:
         total = fg.matmul(decode(op[0], op.kind(0)).astype(fg.float32),
                           decode(op[3], op.kind(3)).astype(fg.float32))  # fmt: skip
-        return Value(encode(total * factor, kind), kind)
-    return Value(requantised(fg.matmul(a, b), factor, op[7], kind), kind)
+        return Value(encode(total * scale, kind), kind)
+    total = product(op, left_factor(op, 0, 2), factor(op, 3, 5))
+    return Value(requantised(total, scale, op[7], kind), kind)
 
 
 @operator("QLinearConv")
 def q_linear_conv(op: Call) -> Tensor:
     """A convolution of quantised numbers; the weights' scale may be one for each result."""
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (op[i] for i in range(8))
-    per_result = (-1, *[1] * (x.ndim - 1))
-    zero = fg.reshape(w_zero, per_result) if w_zero.size > 1 else w_zero
-    total = convolved(op, centred(x, x_zero), centred(w, zero), None).astype(fg.int32)
+    x, x_scale, _, _, w_scale, _, y_scale, y_zero = (op[i] for i in range(8))
+    given = op.with_inputs(op.value(0), op.value(3))  # as other convolutions have them
+    total = convolution(given, factor(op, 0, 2), kernel(op, 3, 5))
     bias: Any = op.maybe(8)
     along: Any = (1, -1, *[1] * (x.ndim - 2))
     if bias is not None:
         total = total + fg.reshape(bias, along)
     w_factor = fg.reshape(wide(w_scale), along if w_scale.size > 1 else ())
-    factor = _factor(x_scale) * w_factor / _factor(y_scale)
-    return requantised(total, factor, y_zero, op.kind(7))
+    scale = _factor(x_scale) * w_factor / _factor(y_scale)
+    return requantised(total, scale, y_zero, op.kind(7))

@@ -20,6 +20,7 @@ from ....core.dtype import (
     float16,
     float32,
     float64,
+    int32,
     uint8,
     uint16,
     uint32,
@@ -359,3 +360,28 @@ def odd_float64(e: Emitter, value: Val) -> Val:
                    value.dtype, value.vector)  # fmt: skip
     big = compare(e, "icmp ugt", size, e.const(1 << 52, value.dtype, value.vector))
     return _as(e, "sitofp" if kind == "i" else "uitofp", select(e, big, odd, value), float64)
+
+
+def saturated(e: Emitter, value: Val, goal: DType) -> Val:
+    """A float as a whole number: clamped, then converted; NaN is 0.
+
+    LLVM's own saturating conversion goes lane by lane. Bounds are numbers of the float's grid, so
+    that what is beyond the last of them is put in afterwards.
+    """
+    have, vector = value.dtype, value.vector
+    low, high = goal.limits
+    steps = max(high.bit_length() - (53 if have is float64 else 24), 0)
+    top = (high >> steps) << steps  # the largest float that is no larger
+    least, most = e.const(float(low), have, vector), e.const(float(top), have, vector)
+    x = value
+    if low:  # else the lower bound takes the place of NaN
+        number = compare(e, "fcmp ord", value, value)
+        x = select(e, number, value, e.const(0.0, have, vector))
+    x = select(e, compare(e, "fcmp ogt", x, least), x, least)
+    x = select(e, compare(e, "fcmp olt", x, most), x, most)
+    wide = goal if goal.bits >= 32 else int32
+    found = _as(e, "fptosi" if wide.kind == "i" else "fptoui", x, wide)
+    if top != high:
+        beyond = compare(e, "fcmp ogt", value, most)
+        found = select(e, beyond, e.const(high, goal, vector), found)
+    return found if wide is goal else _as(e, "trunc", found, goal)

@@ -19,7 +19,8 @@ from ..movement import axis_of
 from ..nn.normalization import normal, wide
 from ..nn.pooling import average_pool
 from ..nn.recurrent import lstm_by
-from ..quantised import centred, dynamic, q_linear_conv, requantised
+from ..quantised import dynamic, factor, q_linear_conv, requantised
+from ..whole import Whole, product, whole
 from .attention import attended
 
 
@@ -149,7 +150,8 @@ def q_linear_concat(op: Call) -> Value:
 def dynamic_quantize_mat_mul(op: Call) -> Tensor:
     """x quantised by its own range, times quantised weights, as real numbers."""
     x, scale, zero = dynamic(op[0])
-    total = fg.matmul(centred(x, zero), centred(op[1], op.maybe(3)))
+    left = Whole(x, zero.astype(fg.int32))
+    total = product(op, left, factor(op, 1, 3))
     weight_scale = op[2] if op[2].size > 1 else fg.reshape(op[2], ())
     y = total.astype(fg.float32) * (scale * weight_scale)
     return y + op[4] if op.has(4) else y
@@ -158,7 +160,7 @@ def dynamic_quantize_mat_mul(op: Call) -> Tensor:
 @microsoft("MatMulIntegerToFloat")
 def mat_mul_integer_to_float(op: Call) -> Tensor:
     """A product of quantised matrices, as real numbers."""
-    total = fg.matmul(centred(op[0], op.maybe(4)), centred(op[1], op.maybe(5)))
+    total = product(op, factor(op, 0, 4), factor(op, 1, 5))
     scale = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[2], op[3])]
     y = total.astype(fg.float32) * (scale[0] * scale[1])
     return y + op[6] if op.has(6) else y
@@ -167,10 +169,10 @@ def mat_mul_integer_to_float(op: Call) -> Tensor:
 @microsoft("QGemm")
 def q_gemm(op: Call) -> Any:
     """alpha A B + C of quantised matrices; the result is quantised if a scale is given for it."""
-    a, b = centred(op[0], op.maybe(2)), centred(op[3], op.maybe(5))
-    a = fg.matrix_transpose(a) if op.int("transA") else a
-    b = fg.matrix_transpose(b) if op.int("transB") else b
-    total = fg.matmul(a, b)
+    turned = bool(op.int("transB"))
+    zero = op.value(5) if op.has(5) else None
+    a, b = factor(op, 0, 2), whole(op.value(3), zero, (-1, 1) if turned else ())
+    total = product(op, a.turned if op.int("transA") else a, b.turned if turned else b)
     if op.has(6):
         total = total + op[6]
     parts = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[1], op[4])]
@@ -196,7 +198,7 @@ def q_linear_conv_last(op: Call) -> Any:
 @microsoft("QAttention")
 def q_attention(op: Call) -> tuple[Tensor, Tensor | None]:
     """Attention whose projection is a product of quantised numbers."""
-    total = fg.matmul(centred(op[0], op.maybe(6)), centred(op[1], op.maybe(7)))
+    total = product(op, factor(op, 0, 6), factor(op, 1, 7))
     scale = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[3], op[4])]
     projected = total.astype(fg.float32) * (scale[0] * scale[1]) + op[2]
     return attended(op, projected, 5, 8, 10**6)

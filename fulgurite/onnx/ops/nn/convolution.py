@@ -18,8 +18,9 @@ from ....core.ops.movement import FLIP, PERMUTE
 from ....tensor import Tensor
 from ...errors import ModelError
 from ...table import Call, operator
-from ...values import Value
+from ...values import Dequantised, Value
 from ..movement import padded
+from ..whole import MOST_STEPS, Whole, scale_of, whole
 from ..windows import Windows, windows
 from .normalization import along
 
@@ -39,7 +40,8 @@ TRANSPOSED: dict[int, Any] = {
 @operator("Conv")
 def conv(op: Call) -> Tensor | Value:
     """A convolution with padding, strides, dilation and groups."""
-    found = channels_last(op)
+    found: Tensor | Value | None = real_convolution(op)
+    found = channels_last(op) if found is None else found
     return convolved(op, op[0], op[1], op.maybe(2)) if found is None else found
 
 
@@ -144,6 +146,37 @@ def _few(slid: Tensor, weight: Tensor, bias: Tensor | None, places: list[int]) -
     return fg.permute_dims(
         fg.reshape(found, (*places, outer)), (0, count + 1, *range(1, count + 1))
     )
+
+
+def convolution(op: Call, x: Whole, w: Whole) -> Tensor:
+    """A convolution, exact in int32; what is around a picture is its zero."""
+    plain = x.is_bytes and w.is_bytes and w.zero is None and op.int("group", 1) == 1
+    if not plain or (x.zero is not None and x.zero.ndim):
+        return convolved(op, x.centred, w.centred, None).astype(fg.int32)
+    total = convolved(op, x.wide, w.wide, None).astype(fg.int32)
+    if x.zero is None:
+        return total
+    ones = fg.ones((1, 1, *x.tensor.shape[2:]), fg.int32)
+    inside = convolved(op, ones, fg.sum(w.wide, axis=1, keepdims=True), None).astype(fg.int32)
+    if w.constant:
+        op.build.keep(inside)
+    return total - x.zero * inside
+
+
+def real_convolution(op: Call) -> Tensor | None:
+    """A convolution of dequantised pictures and weights by their bytes; None if they are none."""
+    x, w = op.value(0), op.value(1)
+    if not (isinstance(x, Dequantised) and isinstance(w, Dequantised) and x.is_uniform):
+        return None
+    if not (w.is_uniform or w.axis == 0) or not all(isinstance(n, int) for n in x.shape):
+        return None
+    if prod(w.shape[1:]) > MOST_STEPS:
+        return None
+    along = (-1, *[1] * (len(x.shape) - 2))
+    per_result = (-1, *[1] * (len(w.shape) - 1))
+    total = convolution(op, whole(x.whole, x.zero), whole(w.whole, w.zero, per_result))
+    y = total.astype(fg.float32) * scale_of(op, x, w, along)
+    return y + fg.reshape(op[2], along) if op.has(2) else y
 
 
 @operator("ConvTranspose")

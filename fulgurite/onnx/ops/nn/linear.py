@@ -13,17 +13,23 @@ from ....core.op import Array
 from ....tensor import Tensor
 from ...errors import ModelError
 from ...table import Call, operator
+from ..whole import real_product
 
 
 @operator("MatMul")
 def mat_mul(op: Call) -> Tensor:
     """Matrices multiplied, as NumPy does."""
-    return fg.matmul(op[0], op[1])
+    found = real_product(op)
+    return fg.matmul(op[0], op[1]) if found is None else found
 
 
 @operator("Gemm")
 def gemm(op: Call) -> Tensor:
     """alpha A B + beta C."""
+    if not op.int("transA") and op.float("alpha", 1.0) == op.float("beta", 1.0) == 1:
+        found = real_product(op, bool(op.int("transB")))
+        if found is not None:
+            return found + op[2] if op.has(2) else found
     a, b = op[0], op[1]
     a = fg.matrix_transpose(a) if op.int("transA") else a
     b = fg.matrix_transpose(b) if op.int("transB") else b

@@ -1,0 +1,170 @@
+"""ONNX models beside onnxruntime: speed, memory and the first call, with one thread and two.
+
+Run `python bench/onnx_models.py [--only NAME ...] [--threads 1 2] [--save]` with a Python that has
+`onnx` and `onnxruntime`. Both run in one process for each model and number of threads and take
+turns; a figure is the least time of many calls, so that others on the machine disturb both alike.
+Outputs are compared; where they differ by more than quantised steps may, the cell says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+from bench.report import RESULTS, machine
+
+TURNS = 15
+
+
+def measure(name: str, threads: int, seconds: float) -> dict[str, Any]:
+    """The figures of one model, in this process."""
+    import onnxruntime as ort
+
+    import fulgurite as fg
+    from bench.onnx_zoo import ZOO
+
+    text, given = ZOO[name]()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    start = time.perf_counter()
+    session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+    session_s = time.perf_counter() - start
+    wanted = session.run(None, given)
+
+    start = time.perf_counter()
+    model = fg.onnx.load(text)
+    found = [np.asarray(v) for v in model(given).values()]
+    first_s = time.perf_counter() - start
+
+    def ours() -> None:
+        for value in model(given).values():
+            value.numpy()
+
+    def theirs() -> None:
+        session.run(None, given)
+
+    least = dict.fromkeys((ours, theirs), math.inf)
+    for call in (ours, theirs) * 3:
+        call()
+    for _ in range(TURNS):
+        for call in least:
+            end = time.perf_counter() + seconds / TURNS / 2
+            while True:
+                start = time.perf_counter()
+                call()
+                now = time.perf_counter()
+                least[call] = min(least[call], now - start)
+                if now > end:
+                    break
+    return {
+        "ours_ms": least[ours] * 1e3, "ort_ms": least[theirs] * 1e3, "first_s": first_s,
+        "session_s": session_s, "error": distance(found, wanted),
+    }  # fmt: skip
+
+
+def distance(found: list[Any], wanted: list[Any]) -> float:
+    """The largest difference, as a share of the largest value of its output."""
+    worst = 0.0
+    for ours, theirs in zip(found, wanted, strict=True):
+        if ours.shape != theirs.shape:
+            return math.inf
+        scale = np.abs(theirs).max(initial=1e-6)
+        worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0) / scale))
+    return worst
+
+
+def worker(name: str, threads: int, seconds: float, caches: str) -> dict[str, Any]:
+    """`measure` in a process of its own."""
+    command = [sys.executable, __file__, "--worker", name, "--threads", str(threads)]
+    environment = {**os.environ, "FULGURITE_THREADS": str(threads), "FULGURITE_CACHE_DIR": caches}
+    made = subprocess.run(
+        [*command, "--seconds", str(seconds)], env=environment, capture_output=True, text=True
+    )
+    if made.returncode:
+        return {"failed": made.stderr.strip().splitlines()[-1][:100] if made.stderr else "?"}
+    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
+    return found
+
+
+def mean(ratios: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+
+
+def table(rows: dict[str, dict[int, dict[str, Any]]], threads: list[int]) -> str:
+    """The report."""
+    head = "".join(f" {n} thr.: ours ms | onnxruntime ms | speed |" for n in threads)
+    lines = [f"| model |{head} difference | first call warm disk / session start s |"]
+    lines.append("| --- |" + " --- |" * (3 * len(threads) + 2))
+    ratios: dict[int, dict[str, float]] = {n: {} for n in threads}
+    for name, row in rows.items():
+        cells = []
+        for n in threads:
+            cell = row[n]
+            if "failed" in cell:
+                cells.append(f" {cell['failed']} | | |")
+                continue
+            ratios[n][name] = cell["ort_ms"] / cell["ours_ms"]
+            cells.append(f" {cell['ours_ms']:.3f} | {cell['ort_ms']:.3f} | {ratios[n][name]:.2f} |")
+        last = next((row[n] for n in reversed(threads) if "failed" not in row[n]), None)
+        tail = " | |"
+        if last is not None:
+            tail = f" {last['error']:.0e} | {last['first_s']:.2f} / {last['session_s']:.2f} |"
+        lines.append(f"| {name} |{''.join(cells)}{tail}")
+    for n in threads:
+        each = ratios[n]
+        whole = [r for name, r in each.items() if "int8" in name]
+        lines += ["", f"{n} threads: geometric mean {mean(list(each.values())):.2f}, least "
+                  f"{min(each.values(), default=math.nan):.2f}; int8 mean {mean(whole):.2f}, "
+                  f"least {min(whole, default=math.nan):.2f}."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Read the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--seconds", type=float, default=2.0, help="of timing, a model")
+    parser.add_argument("--caches", help="a folder that stays, for first calls from a warm disk")
+    parser.add_argument("--save", action="store_true", help="write bench/results/onnx-DATE.md")
+    parser.add_argument("--worker")
+    asked = parser.parse_args()
+    if asked.worker:
+        print(json.dumps(measure(asked.worker, asked.threads[0], asked.seconds)))
+        return
+    from bench.onnx_zoo import ZOO
+
+    names = [n for n in ZOO if not asked.only or any(o.lower() in n.lower() for o in asked.only)]
+    rows: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        caches = asked.caches or folder
+        for name in names:
+            for n in asked.threads:
+                rows[name][n] = worker(name, n, asked.seconds, caches)
+                print(name, n, rows[name][n], file=sys.stderr, flush=True)
+    about = machine(sys.executable, max(asked.threads))
+    head = f"# ONNX models beside onnxruntime, {date.today()}\n\n{about['cpu']}, {about['cores']} "
+    text = f"{head}cores, {about['vectors']}; commit {about['commit']}. Speed is time of "
+    text += "onnxruntime over ours: above 1 we are faster.\n\n" + table(rows, asked.threads) + "\n"
+    print(text)
+    if asked.save:
+        (RESULTS / f"onnx-{date.today()}.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Products of whole numbers around their zeros, summed exactly in int32.
+
+In: bytes and the zeros they are counted from. Out: lazy int32 tensors. A factor stays bytes, which
+the processor multiplies four at a time, because the zeros are taken out of the sum:
+sum (a - x)(b - y) = sum a b - y sum a - x sum b + n x y. Whole numbers wrap around, so that holds
+bit for bit. Sums of weights are computed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ...core.op import Array
+from ...tensor import Tensor
+from ..table import Call
+from ..values import Dequantised, Value
+
+MOST_STEPS = (1 << 31) // (255 * 255)  # products of bytes around their zeros that fit an int32
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers and the zero they are counted from, which broadcasts against them."""
+
+    tensor: Tensor
+    zero: Tensor | None = None
+    constant: bool = False  # it follows from weights alone
+
+    @property
+    def is_bytes(self) -> bool:
+        """True if the processor may multiply it as it lies in memory."""
+        return self.tensor.dtype in (fg.int8, fg.uint8)
+
+    @property
+    def wide(self) -> Tensor:
+        """The numbers as they are summed, counted from 0."""
+        return self.tensor.astype(fg.int32)
+
+    @property
+    def centred(self) -> Tensor:
+        """The numbers counted from their zero."""
+        return self.wide if self.zero is None else self.wide - self.zero
+
+    @property
+    def turned(self) -> Whole:
+        """Matrices with rows and columns exchanged."""
+        turn, zero = fg.matrix_transpose, self.zero
+        return Whole(turn(self.tensor), turn(zero) if zero is not None and zero.ndim > 1 else zero,
+                     self.constant)  # fmt: skip
+
+    @property
+    def signed(self) -> Whole:
+        """The same numbers as int8 and a smaller zero."""
+        if self.tensor.dtype is not fg.uint8:
+            return self
+        zero = fg.full((), 0, dtype=fg.int32) if self.zero is None else self.zero
+        return replace(self, tensor=fg.bitcast(self.tensor ^ 0x80, fg.int8), zero=zero - 128)
+
+
+def whole(value: Value, zero: Value | None, shape: Any = ()) -> Whole:
+    """A value and its zero; `shape` is the zero's where it is more than one number.
+
+    Weights whose distance from their zero fits into a byte are stored as that.
+    """
+    if zero is None:
+        return Whole(value.tensor, None, value.constant)
+    fixed = None if zero.sources else zero.known()
+    if fixed is not None and not fixed.any():
+        return Whole(value.tensor, None, value.constant)
+    shape = () if zero.tensor.size == 1 else shape or zero.shape
+    near = _near(value, None if fixed is None else fixed.reshape(shape))
+    if near is not None:
+        return Whole(fg.Tensor(near), None, True)
+    centre = fg.reshape(zero.tensor.astype(fg.int32), shape)
+    return Whole(value.tensor, centre, value.constant and zero.constant)
+
+
+def _near(value: Value, centre: Array | None) -> Array | None:
+    """Weights around their zero in int8, where they fit."""
+    known = value.known() if value.constant and centre is not None else None
+    if known is None or centre is None or known.dtype.itemsize != 1:
+        return None
+    near = known.astype(np.int32) - centre.astype(np.int32)
+    fits = near.min(initial=0) >= -128 and near.max(initial=0) <= 127
+    return near.astype(np.int8) if fits else None
+
+
+def product(op: Call, a: Whole, b: Whole) -> Tensor:
+    """A product of matrices, exact in int32."""
+    steps = a.tensor.node.shape[-1] if a.tensor.ndim else 0
+    plain = a.tensor.ndim > 1 and b.tensor.ndim > 1 and isinstance(steps, int)
+    if not (a.is_bytes and b.is_bytes and plain):
+        return fg.matmul(a.centred, b.centred)
+    if a.tensor.dtype is fg.uint8 and b.tensor.dtype is fg.uint8:
+        b = b.signed
+        if b.constant:
+            op.build.keep(b.tensor)
+    total = fg.matmul(a.wide, b.wide)
+    if a.zero is not None:
+        columns = fg.sum(b.wide, axis=-2, keepdims=True)
+        if b.constant:
+            op.build.keep(columns)
+        total = total - a.zero * columns
+    if b.zero is not None:
+        total = total - b.zero * fg.sum(a.wide, axis=-1, keepdims=True)
+        if a.zero is not None:
+            total = total + steps * (a.zero * b.zero)
+    return total
+
+
+# --- real numbers that are kept as bytes ---------------------------------------------------------
+
+
+def real_product(op: Call, transposed: bool = False) -> Tensor | None:
+    """A product of two dequantised matrices by their bytes; None if they are none."""
+    a, b = op.value(0), op.value(1)
+    if not (isinstance(a, Dequantised) and isinstance(b, Dequantised) and a.is_uniform):
+        return None
+    last = len(b.shape) - (2 if transposed else 1)
+    if len(a.shape) < 2 or len(b.shape) < 2 or not (b.is_uniform or b.axis == last):
+        return None
+    steps = a.shape[-1]
+    if not isinstance(steps, int) or steps > MOST_STEPS:
+        return None
+    right = whole(b.whole, b.zero, (-1, 1) if transposed else (-1,))
+    total = product(op, whole(a.whole, a.zero), right.turned if transposed else right)
+    return total.astype(fg.float32) * scale_of(op, a, b, (-1,))
+
+
+def scale_of(op: Call, a: Dequantised, b: Dequantised, shape: Any) -> Tensor:
+    """The scale of a product; the second factor's may be one for each result."""
+    other = fg.reshape(b.scale.tensor, () if b.is_uniform else shape)
+    found = fg.reshape(a.scale.tensor, ()) * other
+    if a.scale.constant and b.scale.constant:
+        op.build.keep(found)
+    return found

@@ -1,0 +1,155 @@
+"""Products of quantised numbers: exact to the last bit, whatever zeros they are counted from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.passes import show
+from fulgurite.graph.ir.lower import IndexKernel
+from fulgurite.onnx import load
+from tests.onnx.models import graph, model, node, port
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(3)
+ENDS = {"uint8": (0, 1, 127, 128, 254, 255), "int8": (-128, -127, -1, 0, 1, 127)}
+
+
+def hostile(kind: str, *shape: int) -> Array:
+    """Bytes most of which are at the ends of their range."""
+    return RNG.choice(ENDS[kind], shape).astype(kind)
+
+
+def built(
+    nodes: list[bytes], given: dict[str, Array], weights: dict[str, Array], out: str
+) -> Array:
+    ports = [port(name, x.dtype.name, x.shape) for name, x in given.items()]
+    text = model(graph(nodes, ports, [port("y", out)], weights))
+    return np.asarray(load(text)(**given)["y"])
+
+
+def wrapped(total: Array) -> Array:
+    """Exact sums as int32 has them."""
+    return total.astype(np.int64).astype(np.int32)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["computed", "stored"])
+@pytest.mark.parametrize("kinds", ["uint8 int8", "int8 uint8", "int8 int8", "uint8 uint8"])
+@pytest.mark.parametrize("zeros", [(0, 0), (255, 127), (-128, 128)])
+def test_products_of_bytes_are_exact(kinds: str, zeros: tuple[int, int], stored: bool) -> None:
+    """Around zeros at both ends, of one row, and of so many steps that sums wrap around."""
+    a_kind, b_kind = kinds.split()
+    za, zb = (
+        np.array(np.clip(z, *(ENDS[k][0], ENDS[k][-1])), k)
+        for z, k in zip(zeros, (a_kind, b_kind), strict=True)
+    )
+    for m, k, n in ((5, 37, 19), (1, 64, 33), (2, 40_000, 3)):
+        a, b = hostile(a_kind, m, k), hostile(b_kind, k, n)
+        if k > 1000:  # the largest sums there are
+            a[0], b[:, 0] = a.max(), b.max()
+        left, right = (x.astype(np.int64) - int(z) for x, z in ((a, za), (b, zb)))
+        given, weights = {"a": a}, {"za": za, "zb": zb}
+        (weights if stored else given)["b"] = b
+        found = built([node("MatMulInteger", "a b za zb", "y")], given, weights, "int32")
+        np.testing.assert_array_equal(found, wrapped(left @ right))
+
+
+def test_zeros_may_be_by_row_and_by_column() -> None:
+    a, b = hostile("uint8", 3, 8, 20), hostile("uint8", 20, 6)
+    za, zb = hostile("uint8", 8), hostile("uint8", 6)
+    found = built([node("MatMulInteger", "a b za zb", "y")], {"a": a},
+                  {"b": b, "za": za, "zb": zb}, "int32")  # fmt: skip
+    left, right = a.astype(int) - za.reshape(-1, 1), b.astype(int) - zb
+    np.testing.assert_array_equal(found, wrapped(left @ right))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("kinds", ["uint8 int8", "int8 int8", "uint8 uint8"])
+def test_convolutions_of_bytes_are_exact(kinds: str, groups: int) -> None:
+    """What is around a picture is its zero, not the number 0."""
+    x_kind, w_kind = kinds.split()
+    x, w = hostile(x_kind, 2, 6, 9, 7), hostile(w_kind, 12, 6 // groups, 3, 3)
+    zx, zw = np.array(3, x_kind), np.array(0 if w_kind == "int8" else 128, w_kind)
+    found = built(
+        [node("ConvInteger", "x w zx zw", "y", pads=[1, 2, 1, 0], strides=[2, 1], group=groups)],
+        {"x": x}, {"w": w, "zx": zx, "zw": zw}, "int32",
+    )  # fmt: skip
+    centred = np.pad(x.astype(int) - 3, ((0, 0), (0, 0), (1, 1), (2, 0)))
+    weights = w.astype(int) - int(zw)
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (3, 3), (2, 3))[:, :, ::2]
+    each = 12 // groups
+    parts = [
+        np.einsum("nchwij,ocij->nohw", windows[:, g * 6 // groups : (g + 1) * 6 // groups],
+                  weights[g * each : (g + 1) * each])
+        for g in range(groups)
+    ]  # fmt: skip
+    np.testing.assert_array_equal(found, np.concatenate(parts, 1))
+
+
+SCALES: dict[str, Any] = {
+    "sa": np.float32(0.03),
+    "sy": np.float32(0.4),
+    "za": np.uint8(131),
+    "zy": np.int8(-5),
+}
+
+
+def test_dequantised_factors_are_multiplied_as_bytes() -> None:
+    """DequantizeLinear, MatMul, QuantizeLinear: sums are exact, and nothing wider is stored."""
+    x = RNG.standard_normal((64, 96)).astype(np.float32)
+    b, sb = hostile("int8", 96, 32), np.linspace(0.01, 0.02, 32, dtype=np.float32)
+    nodes = [
+        node("QuantizeLinear", "x sa za", "q"), node("DequantizeLinear", "q sa za", "a"),
+        node("DequantizeLinear", "w sb", "b", axis=1), node("MatMul", "a b", "p"),
+        node("QuantizeLinear", "p sy zy", "y"),
+    ]  # fmt: skip
+    weights: dict[str, Any] = {"w": b, "sb": sb, **SCALES}
+    found = built(nodes, {"x": x}, weights, "int8")
+    q = np.clip(np.round(x / SCALES["sa"]) + 131, 0, 255).astype(int)
+    total = ((q - 131) @ b.astype(int)).astype(np.float32) * (SCALES["sa"] * sb)
+    want = np.clip(np.round(total / SCALES["sy"]) - 5, -128, 127)
+    np.testing.assert_array_equal(found, want)
+
+
+def test_bytes_that_are_moved_are_quantised_once() -> None:
+    """QuantizeLinear of what DequantizeLinear gave, moved, is the bytes, moved."""
+    q = hostile("uint8", 4, 6, 5)
+    nodes = [
+        node("DequantizeLinear", "q sa za", "x"), node("Transpose", "x", "t", perm=[2, 0, 1]),
+        node("MaxPool", "t", "m", kernel_shape=[2], strides=[2]),
+        node("QuantizeLinear", "m sa za", "y"),
+    ]  # fmt: skip
+    found = built(nodes, {"q": q}, dict(SCALES), "uint8")
+    turned = q.transpose(2, 0, 1)
+    np.testing.assert_array_equal(found, np.maximum(turned[..., ::2], turned[..., 1::2]))
+
+
+def test_dequantised_pictures_are_convolved_as_bytes() -> None:
+    x, w = hostile("uint8", 1, 4, 6, 6), hostile("int8", 8, 4, 3, 3)
+    sw, bias = np.linspace(0.01, 0.02, 8, dtype=np.float32), np.ones(8, np.float32)
+    nodes = [
+        node("DequantizeLinear", "x sa za", "f"), node("DequantizeLinear", "w sw", "g", axis=0),
+        node("Conv", "f g bias", "y", pads=[1, 1, 1, 1]),
+    ]  # fmt: skip
+    found = built(nodes, {"x": x}, {"w": w, "sw": sw, "bias": bias, **SCALES}, "float32")
+    centred = np.pad(x.astype(int) - 131, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (3, 3), (2, 3))
+    total = np.einsum("nchwij,ocij->nohw", windows, w.astype(int)).astype(np.float32)
+    want = total * (SCALES["sa"] * sw)[:, None, None] + 1
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_computed_bytes_are_stored_as_bytes() -> None:
+    """A product of computed bytes reads them, not what they are made of or made to."""
+    x = fg.Tensor(RNG.standard_normal((64, 96)).astype(np.float32))
+    w = fg.Tensor(hostile("int8", 96, 32))
+    q = (fg.round(x / 0.1) + 128).astype(fg.uint8)
+    with fg.config(tier="native"):
+        items = fg.schedule(fg.exp(q.astype(fg.int32) @ w.astype(fg.int32))).items
+    (product,) = [i.kernel for i in items if i.kernel.kind == "contract"]
+    assert isinstance(product.lowered, IndexKernel)
+    text = show(product.lowered.body)
+    assert ": uint8[]" in text and ": int8[]" in text and "round" not in text
