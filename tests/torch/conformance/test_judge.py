@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from fulgurite.torch.conformance.judge import compare, distance
+from fulgurite.torch.conformance.judge import Verdict, compare, distance
+from fulgurite.torch.conformance.runner import _again
 
 pytestmark = pytest.mark.device("none")
 
@@ -36,3 +37,19 @@ def test_another_dtype_shape_or_number_of_results_is_no_agreement() -> None:
     x = torch.ones(2)
     assert not compare([x.double()], [x], None).agrees
     assert not compare([x], [x, x], None).agrees
+
+
+def test_one_far_element_among_many_that_are_as_close_as_torchs_is_agreed() -> None:
+    truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    torchs = truth.float() + 1e-3
+    ours = truth.float() - 1e-3
+    ours[7] += 1e-2
+    assert compare([ours], [torchs], lambda: [truth]).agrees
+    assert not compare([ours - 2e-3], [torchs], lambda: [truth]).agrees
+
+
+def test_a_difference_counts_if_it_comes_back_with_another_input() -> None:
+    first, given = Verdict(False, 1e-2, "off", True), {"": torch.ones(3)}
+    verdicts = [Verdict(True, 0.0), Verdict(True, 0.0), Verdict(True, 0.0), Verdict(False, 1.0)]
+    assert _again(first, given, lambda other: verdicts.pop(0)).agrees
+    assert _again(first, given, lambda other: verdicts.pop(0)) is first
