@@ -246,7 +246,7 @@ def tinygrad_call(work: str) -> Call:
     values = list(p.values())
     optimizer = AdamW(values, 3e-4) if work == "gpt step" else SGD(values, 0.01, momentum=0.9)
 
-    @TinyJit
+    @TinyJit  # type: ignore[untyped-decorator]
     def step() -> Any:
         optimizer.zero_grad()
         value = loss(ops, p, x, y)

@@ -50,8 +50,8 @@ def _lines(structure: Structure, shapes: Shapes, sample: Sample) -> Iterator[str
     fixed = [n for n in dict.fromkeys(names) if n and n not in moving]
     if fixed:
         yield f"fixed: {_listed(fixed)}"
-    for expression, listed in vary.items():
-        yield f"varies: {_listed(listed)} ({expression.strip('()')})"
+    for text, listed in vary.items():
+        yield f"varies: {_listed(listed)} ({text.strip('()')})"
     if found is not None and not shapes.varies and len(seen) < SEEN:
         yield f"each of the first {SEEN} sizes has a plan of its own; one more, and all share one"
     yield from [f"compiled again: {why}" for why in shapes.refused.get(sample.sizes, ())]
