@@ -3,8 +3,8 @@
 In: the states of a streaming kernel, and a value. Out: which `exp` and `exp2` have such an
 argument, and lines for them. Their results are at most 1, so nothing overflows and 2**n is one
 step; those that would not be normal numbers are 0, as weights are anyway
-(codegen/cpu/stream/walk.py). That is two thirds of the instructions of a function that must be
-right everywhere. NaN stays NaN.
+(codegen/cpu/stream/block_update.py). That is two thirds of the instructions of a function that must
+be right everywhere. NaN stays NaN.
 """
 
 from __future__ import annotations

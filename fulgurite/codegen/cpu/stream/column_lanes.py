@@ -24,9 +24,9 @@ from ..gemm.skinny import SKINNY, skinny
 from ..llvm.emitter import Val
 from ..llvm.maths import select
 from ..spelling import identity
+from .block_update import BlockUpdate
 from .operands import Left, Operands, PanelCall, PanelGemm, SharedOperand
 from .tile import Launched, Tile
-from .walk import RowWalk
 
 _REDUCE = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
 _REDUCE_NUMBERS = {"max": "fmax", "min": "fmin"}  # of what is never NaN
@@ -207,7 +207,7 @@ class ColumnMajorProducts:
         (self.gemm.even_panels if read else self.gemm.packed_panels)(tile.deep, panel)
 
 
-class ColumnLanesWalk(RowWalk):
+class ColumnLanesUpdate(BlockUpdate):
     """A walk along a row of a block, for a vector of elements at a time."""
 
     is_vector = False
@@ -218,7 +218,7 @@ class ColumnLanesWalk(RowWalk):
         tile, f = self.tile, self.tile.f
         part = f.part = self.part()
         f.opened(part.batch, f.coordinates(part.batch, tile.at))
-        f.walk(part.rows, f.coordinates(part.rows, tile.top), tile.count, self.walk_rows)
+        f.walk(part.rows, f.coordinates(part.rows, tile.top), tile.count, self.update_rows)
         assert len(part.columns.axes) == 1, f"{self.problem.n_axes} are not one line"
 
     def enter(self, part: Part, i: str) -> None:

@@ -16,9 +16,9 @@ from ....kernel.contract.problem import Operand
 from ....kernel.contract.summation import ORDER
 from ....kernel.stream.roles import ScoreProduct
 from ..gemm.pack import Span, side
+from .block_update import BlockUpdate
 from .operands import Operands, PanelCall, PanelGemm
 from .tile import Launched, Tile
-from .walk import RowWalk
 
 
 class RowMajorProducts:
@@ -140,7 +140,7 @@ class RowMajorProducts:
             operands.pack(s, span, tile.f.read[f"load{number}"], tile.stride)
 
 
-class RowLanesWalk(RowWalk):
+class RowLanesUpdate(BlockUpdate):
     """A walk down the elements of a block, for a vector of rows at a time."""
 
     is_vector = True
@@ -154,7 +154,7 @@ class RowLanesWalk(RowWalk):
 
         def run(offset: str, first: str, last: str) -> None:
             axis = part.rows.axes[-1]
-            f.lanes(axis, first, last, [], lambda step: self.walk_rows(f.add(offset, step)))
+            f.lanes(axis, first, last, [], lambda step: self.update_rows(f.add(offset, step)))
 
         f.runs(part.rows, start, tile.count, run)
 

@@ -20,12 +20,12 @@ from ..gemm.microkernel import Registers
 from ..target import Target
 from .accumulators import WeightedSums
 from .block_loop import BlockLoop
-from .column_lanes import ColumnLanesWalk, ColumnMajorProducts
+from .column_lanes import ColumnLanesUpdate, ColumnMajorProducts
 from .elements import ElementStore
 from .operands import Operands, PanelGemm
 from .outputs import OutputEmitter
 from .plan import StreamPlan, plan_stream
-from .row_lanes import RowLanesWalk, RowMajorProducts
+from .row_lanes import RowLanesUpdate, RowMajorProducts
 from .split import Splitter, StateMerger
 from .states import StateSet
 from .tile import Launched, Tile
@@ -68,8 +68,8 @@ class StreamFunction:
         self.sums = WeightedSums(tile, operands, gemm, self.states, self.weights)
         products = RowMajorProducts if along_m else ColumnMajorProducts
         self.products = products(tile, operands, gemm)
-        walk = RowLanesWalk if along_m else ColumnLanesWalk
-        self.walk = walk(tile, self.states, loads, self.weights)
+        kind = RowLanesUpdate if along_m else ColumnLanesUpdate
+        self.update = kind(tile, self.states, loads, self.weights)
         self.outputs = OutputEmitter(tile, self.states)
         self.blocks = BlockLoop(tile)
         self.splitter = Splitter(tile, self.states, self.sums) if plan.splits > 1 else None
@@ -120,7 +120,7 @@ class StreamFunction:
             self.reserve_states()
             merger.reserve()
 
-        return [self.splitter.merging(merger, reserve, self.walk.part(), self.outputs.emit)]
+        return [self.splitter.merging(merger, reserve, self.update.part(), self.outputs.emit)]
 
     # --- a tile ----------------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class StreamFunction:
         """A block of N: products, row states, then all that is added to."""
         self.products.emit_all()
         self.states.enter_block()
-        if self.walk.is_needed:
-            self.walk.emit()
+        if self.update.is_needed:
+            self.update.emit()
         if self.states.coefficients:
             self.tile.e.branch(self.tile.begun, lambda: self.tile.scoped(self.sums.rescale))
         for number in self.sums.numbers:

@@ -31,7 +31,7 @@ from .accumulators import WeightedSums
 from .operands import Operands, PanelGemm
 from .outputs import OutputEmitter, column_invariant
 from .plan import StreamPlan, packed_keys
-from .row_lanes import RowLanesWalk, RowMajorProducts
+from .row_lanes import RowLanesUpdate, RowMajorProducts
 from .split import StateMerger
 from .states import StateSet
 from .template import rendered, stream_work
@@ -164,7 +164,9 @@ class TwoPassFunction:
         self.states, self.weights = StateSet(tile), WeightTiles(tile, operands, weights)
         self.sums = WeightedSums(tile, operands, gemm, self.states, self.weights, exact=False)
         self.products = RowMajorProducts(tile, operands, gemm, keys)
-        self.walk = RowLanesWalk(tile, self.states, self.products.loads, stops=problem.constants)
+        self.update = RowLanesUpdate(
+            tile, self.states, self.products.loads, stops=problem.constants
+        )
         self.outputs = OutputEmitter(tile, self.states)
         self.strips = StripMemory(tile, self.states)
         self.merger = StateMerger(tile, self.states, self.strips, None)
@@ -275,7 +277,7 @@ class TwoPassFunction:
             self.products.emit(number)
         self.products.transpose_loads()
         self.states.enter_block()
-        self.walk.emit()
+        self.update.emit()
         self.states.leave_block()
 
     def keep_states(self) -> None:
@@ -292,18 +294,18 @@ class TwoPassFunction:
         for number in range(len(self.problem.products)):
             f.read[f"tile{number}"] = self.strips.scores(number)
         self.products.transpose_loads()
-        self.walk_weights()
+        self.write_weights()
         tile.begun = f.e.let(f"icmp sgt i64 {tile.k}, {self.start}")
         for number in self.sums.numbers:
             f.read[f"sums{number}"] = self.strips.part_sums(number, self.part)
             self.sums.add(number)
         self.transposed.emit()
 
-    def walk_weights(self) -> None:
+    def write_weights(self) -> None:
         """All weights of a block, lanes along the rows."""
         tile, f, problem = self.tile, self.tile.f, self.problem
         weights = [w.weights for w in problem.all_weighted]
-        part = f.part = problem.part(weights, self.walk.bounds, problem.n_axes)
+        part = f.part = problem.part(weights, self.update.bounds, problem.n_axes)
         f.opened(part.batch, f.coordinates(part.batch, tile.at))
         final = {s.fold: self.strips.final(f"state{n}") for s, n in self.states.numbers.items()
                  if s in self.states.rows}  # fmt: skip
@@ -321,18 +323,18 @@ class TwoPassFunction:
 
     def weigh_rows(self, part: Part, place: str) -> None:
         """The weights of one vector of rows."""
-        tile, f, walk = self.tile, self.tile.f, self.walk
+        tile, f, update = self.tile, self.tile.f, self.update
         for node in part.nodes:
-            if not self.problem.varies_along_n(node) and node not in walk.stops:
+            if not self.problem.varies_along_n(node) and node not in update.stops:
                 f.e.pin(f.value(node))
         weights = [w.weights for w in self.problem.all_weighted]
         names = dict(zip(weights, self.weights.names, strict=True))
 
         def step(i: str) -> None:
-            walk.enter(part, i)
+            update.enter(part, i)
             f.scopes.append({})
             line = f.add(f.mul(i, tile.stride), place)
-            walk.load_tiles(part.nodes, 0, line)
+            update.load_tiles(part.nodes, 0, line)
             for node, name in names.items():
                 tile.store_lanes(f.read[name], line, f.value(node))
             f.scopes.pop()
@@ -344,7 +346,7 @@ class TwoPassFunction:
     def merge_states(self) -> None:
         """The states of all parts of this strip become final ones."""
         tile = self.tile
-        self.merger.merge("", self.walk.part())
+        self.merger.merge("", self.update.part())
         for state in self.strips.finals:
             tile.copy(tile.f.read[state], self.strips.final(state), tile.count)
 

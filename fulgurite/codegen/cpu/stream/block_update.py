@@ -1,4 +1,4 @@
-"""Walks over a block: row states take in its scores, and weights are written beside them.
+"""The online update of a block: row states take in its scores, and weights are written.
 
 In: a block whose score products are in tiles. Out: lines that take every element of it into the
 states of rows, level by level (states that others are built on first), leave rescale factors of
@@ -26,8 +26,8 @@ Step = Callable[[str, list[str]], list[str]]  # a place and what is carried -> w
 _BEYOND = {"max": "ogt", "min": "olt"}
 
 
-class RowWalk:
-    """One walk for each level of states."""
+class BlockUpdate:
+    """One pass over a block for each level of states (online softmax: running max and sum)."""
 
     is_vector: bool  # True if a state is traversed for a vector of rows at a time
     is_full = False  # True while all lanes of a step lie within the block
@@ -53,11 +53,11 @@ class RowWalk:
         self.saved = [self._saved(level) for level in levels]
 
     def _weights_at(self, level: int) -> list[tuple[str, Node, bool]]:
-        """What a level's walk writes: tile, node, and whether denormal numbers are flushed."""
+        """What a level writes: tile, node, and whether denormal numbers are flushed."""
         return [] if self.weights is None else self.weights.written(level, self.stops)
 
     def _saved(self, level: int) -> Node | None:
-        """What one walk computes and later ones would again: it takes its product's place."""
+        """What one level computes and later ones would again: it takes its product's place."""
         if self.weights is None or len(self.problem.products) != 1:
             return None
         product = self.problem.products[0].node
@@ -74,7 +74,7 @@ class RowWalk:
     # --- what forms differ in --------------------------------------------------------------------
 
     def emit(self) -> None:
-        """All walks over a block."""
+        """All passes over a block."""
         raise NotImplementedError
 
     def enter(self, part: Part, i: str) -> None:
@@ -92,21 +92,21 @@ class RowWalk:
         """What a block gives a state."""
         return Val(total, self.tile.dtype, True)
 
-    # --- walking ---------------------------------------------------------------------------------
+    # --- passes over a block ---------------------------------------------------------------------
 
     @property
     def is_needed(self) -> bool:
-        """True if there is anything to walk for."""
+        """True if there is anything to update."""
         return any(self.bodies)
 
     def part(self) -> Part:
-        """What walks over a block compute, with lines of their own."""
+        """What passes over a block compute, with lines of their own."""
         every = [b for bodies in self.bodies for b in bodies]
         repairs = [s.repair for s in self.states.rows if s.repair is not None]
         roots = [*every, *repairs, *self.states.coefficients]
         return self.problem.part(roots, self.bounds, self.problem.n_axes)
 
-    def walk_rows(self, place: str) -> None:
+    def update_rows(self, place: str) -> None:
         """All levels for some rows, whose states are at a place of their buffers."""
         tile, states, f = self.tile, self.states, self.tile.f
         load = tile.load if self.is_vector else tile.load_one
@@ -119,15 +119,15 @@ class RowWalk:
         line = place if self.is_vector else f.mul(place, tile.stride)
         for level in range(self.problem.levels):
             if self.bodies[level]:
-                self.walk_level(level, line)
+                self.update_level(level, line)
         self.put_coefficients(place, store)
         for state in states.rows:
             store(states.memory(state), place, scope[state.fold])
         for state, error in states.errors.items():
             store(states.error_memory(state), place, error)
 
-    def walk_level(self, level: int, line: str) -> None:
-        """One walk over a block: states of a level, and weights that need no later ones."""
+    def update_level(self, level: int, line: str) -> None:
+        """One pass over a block: states of a level, and weights that need no later ones."""
         tile, f, e = self.tile, self.tile.f, self.tile.e
         scope, part = f.scopes[-1], f.part
         assert part is not None
