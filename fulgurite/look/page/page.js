@@ -5,6 +5,7 @@ const TITLES = { graph: "Graph", passes: "Passes", fusion: "Fusion", egraph: "E-
   memory: "Memory", kernels: "Kernels", timeline: "Time line", flame: "Flame graph" };
 const MOST_SHOWN = 200; // nodes that are laid out at once
 const FEW = 120; // ops up to which a graph is shown whole
+const READERS = 24, DRAWN = 6; // of a box with more readers the first few edges are drawn
 const PART = 60; // ops of a line that are one box, where the line has many
 let D, where = {};
 const $ = (id) => document.getElementById(id);
@@ -133,21 +134,24 @@ function drawGraph(root) {
   const edges = new Map(), layout = new dagre.graphlib.Graph().setGraph({ ranksep: 34, nodesep: 16 });
   layout.setDefaultEdgeLabel(() => ({}));
   const items = [...shown.values()].slice(0, MOST_SHOWN), kept = new Set(items.map((s) => s.id));
+  for (const node of D.graph.nodes) for (const source of node.src) { // the way of the first edge counts
+    const a = at.get(source), b = at.get(node.id);
+    if (a !== b && kept.has(a) && kept.has(b) && !edges.has(`${b}>${a}`)) edges.set(`${a}>${b}`, [String(a), String(b)]);
+  }
+  const readers = d3.group([...edges.values()], ([a]) => a);
   for (const item of items) {
+    const read = (readers.get(String(item.id)) || []).length;
     item.label = item.node ? item.node.op : item.kin
       ? `${item.kin[0].split("/").pop()} … ${item.kin[item.kin.length - 1].split("/").pop()}`
       : String(item.id).split("/").pop();
     const equal = item.kin ? item.kin.length : item.node ? item.nodes.length : 1;
     item.more = (item.node ? `${item.node.dtype}[${item.node.shape}]` : `${item.nodes.length} ops`)
-      + (equal > 1 ? `, ${equal} equal` : "");
+      + (equal > 1 ? `, ${equal} equal` : "") + (read > READERS ? `, read by ${read} boxes` : "");
     item.width = 20 + 6.6 * Math.max(item.label.length, item.more.length);
     layout.setNode(String(item.id), { width: item.width, height: 36 });
   }
-  for (const node of D.graph.nodes) for (const source of node.src) { // the way of the first edge counts
-    const a = at.get(source), b = at.get(node.id);
-    if (a !== b && kept.has(a) && kept.has(b) && !edges.has(`${b}>${a}`)) edges.set(`${a}>${b}`, [String(a), String(b)]);
-  }
-  for (const [a, b] of edges.values()) layout.setEdge(a, b);
+  for (const some of readers.values())
+    for (const [a, b] of some.slice(0, some.length > READERS ? DRAWN : some.length)) layout.setEdge(a, b);
   dagre.layout(layout);
   const note = `${items.length} boxes for ${D.graph.nodes.length} ops` + (shown.size > items.length
     ? `; ${shown.size - items.length} more: close some` : "") + ". Click a box to open it, an op to see it.";
