@@ -268,7 +268,8 @@ class GluonStream(StreamProgram):
         for axis in reversed(others):
             top.say(f"a{axis} = left % {self._number(self.sizes[axis])}")
             top.say(f"left = left // {self._number(self.sizes[axis])}")
-        top.say(f"last = gl.minimum(first + {self.tall - 1}, {self._number(self.sizes[self.m])} - 1)")
+        rows = self._number(self.sizes[self.m])
+        top.say(f"last = gl.minimum(first + {self.tall - 1}, {rows} - 1)")
         start, end = self._bounds(top)
         size, block = self._number(self.sizes[self.n]), self.plan.block
         top.say(f"start = gl.minimum({start}, ({size} - 1) // {block} * {block})")
@@ -280,7 +281,8 @@ class GluonStream(StreamProgram):
         top = Scope(None, {}, 1)
         peeled = Scope(top, {self.n: 1}, 1)
         self._rows(peeled, first=True)
-        head = [*_FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines, *_pack(self._half(), 1)]
+        head = [*_FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
+        head += _pack(self._half(), 1)
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)
@@ -461,7 +463,8 @@ def _consume(
     body = [line.replace("FIRST_KEYS", _keys(plan, "0")) for line in lines]
     return [
         "@gluon.jit", f"def consume({given}):",
-        f"    LS: gl.constexpr = {layout(plan.block)}", f"    LO: gl.constexpr = {layout(plan.width)}",
+        f"    LS: gl.constexpr = {layout(plan.block)}",
+        f"    LO: gl.constexpr = {layout(plan.width)}",
         "    LP: gl.constexpr = gl.DotOperandLayout(0, LO, 2)", *place,
         f"    om = first + W * {plan.rows}",
         f"    q = qs.index(W).reshape([{plan.rows}, {plan.depth}])",

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, float32
 from ...core.node import Node
-from ..._lazy import FORK_LOCK
 from ...core.ops.elementwise import CAST, EXP
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK

@@ -63,7 +63,9 @@ def test_few_rows_float32_and_odd_memory_are_left_to_the_other_form() -> None:
         one.inputs(1, 1, 128, 4096, 64), one._replace(dtype="float32").inputs(8, 16, 512, 512, 64),
         one.inputs(8, 16, 512, 512, 63),
     ):  # fmt: skip
-        (item,) = scheduled(lambda q, k, v: fg.softmax(q @ fg.swapaxes(k, -1, -2)) @ v, inputs).items
+        (item,) = scheduled(
+            lambda q, k, v: fg.softmax(q @ fg.swapaxes(k, -1, -2)) @ v, inputs
+        ).items
         assert all(n.language == "triton" for n in rendered(item.kernel, GLUON).launches)
 
 
