@@ -91,7 +91,7 @@ class Gpu:
         return padded[: like.nbytes].view(like.dtype).reshape(like.shape)
 
     def wait(self) -> None:
-        """Wait for all kernels, but not for ever: barriers may be waited for that nobody reaches."""
+        """Wait for all kernels, but not for ever: a barrier may be one that nobody reaches."""
         end = time.monotonic() + PATIENCE
         while not self.stream.is_idle():
             if time.monotonic() > end:

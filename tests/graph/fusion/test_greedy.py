@@ -456,13 +456,13 @@ def test_a_result_that_only_waits_is_a_copy() -> None:
 
 
 def test_factors_of_small_floats_are_stored_as_they_are_and_widened_where_they_are_read() -> None:
-    build_ = [
+    builds: list[Callable[..., fg.Tensor]] = [
         lambda x, w: fg.exp(x) @ w, lambda x, w: fg.relu(x @ w) @ w,
         lambda x, w: fg.layer_norm(x, (64,)) @ fg.swapaxes(w, 0, 1),
     ]  # fmt: skip
-    for build_one in build_:
+    for made in builds:
         with fg.config(device="reference"):
             x, w = (wrap(new_buffer((64, 64), bfloat16)) for _ in range(2))
-            *before, last = fg.schedule(build_one(x, w)).items
+            *before, last = fg.schedule(made(x, w)).items
         assert params_of(before[-1].kernel)[-1].dtype is bfloat16
         assert {p.dtype for p in params_of(last.kernel)} == {bfloat16}
