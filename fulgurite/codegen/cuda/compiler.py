@@ -154,7 +154,8 @@ def _gluon_type(kind: str) -> str:
     from triton.experimental.gluon import language as gl
 
     _, dtype, *block = kind.split()
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=len(block))
+    swizzle = min(128, 2 * int(block[-1]))
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=16, rank=len(block))
     return f"tensordesc<{dtype}[{', '.join(block)}],{layout!r}>"
 
 

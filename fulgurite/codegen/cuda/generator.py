@@ -7,6 +7,7 @@ loaded when a text must be compiled: plans that come from the disk need none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -77,12 +78,23 @@ class CudaCodeGenerator:
             from . import render
         return render.PASSES
 
-    def render(self, kernel: Kernel, observe: Observe | None = None) -> KernelSource:
-        """A kernel as text; `CannotLower` says why not."""
+    def guarded(self, kernel: Kernel) -> KernelSource:
+        """A kernel as text that does nothing while the lock is set."""
+        made = self.render(kernel)
+        if not made.may_be_guarded:
+            made = self.render(kernel, plain=True)
+        return made.guarded()
+
+    def render(
+        self, kernel: Kernel, observe: Observe | None = None, plain: bool = False
+    ) -> KernelSource:
+        """A kernel as text, if asked for in plain Triton; `CannotLower` says why not."""
         with FORK_LOCK:
             from . import render
         watch = Watch.of(current(), observe)
         table = TF32 if current().matmul_precision == "tf32" else HOPPER
+        if plain:
+            table = replace(table, gluon=False, gluon_stream=False)
         if kernel.kind is KernelKind.FOLD:
             return render.render_fold(kernel.plan, table, watch)
         indexed = lower_kernel(kernel).indexed

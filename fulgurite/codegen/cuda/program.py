@@ -69,6 +69,7 @@ class Tiling:
     precision: str = "ieee"  # of products of float32 there: ieee or tf32
     walk: int = 0  # programs that walk tiles, the next ones on their way; 0: one tile each
     streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
+    fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
     short: bool = False  # our own short forms of functions that libdevice has in long
 
 

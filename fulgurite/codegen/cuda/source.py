@@ -28,7 +28,7 @@ ROOM_ALIGNMENT = 256  # bytes
 class TensorMap(NamedTuple):
     """What Hopper's copy engine must know of a param (CUtensorMap): a box of it is one copy.
 
-    Elements outside of the shape read as 0. Copies land swizzled in rows of 128 bytes.
+    Elements have two bytes; those outside of the shape read as 0. Copies land swizzled.
     """
 
     param: int
@@ -42,6 +42,11 @@ class TensorMap(NamedTuple):
     def box(self) -> tuple[int, ...]:
         """What one instruction copies: rows of 128 bytes at most."""
         return (*self.block[:-1], min(self.block[-1], 64))
+
+    @property
+    def swizzle(self) -> int:
+        """Bytes of a row within which 16 bytes each are swapped: 32, 64 or 128."""
+        return 2 * self.box[-1]
 
 
 class Argument(NamedTuple):
@@ -85,6 +90,11 @@ class Launch:
         """Launches with equal keys have the same machine code."""
         return self.text, self.symbol, self.warps, self.stages, self.signature
 
+    @property
+    def may_be_guarded(self) -> bool:
+        """True if there is a form of it that does nothing while the lock is set."""
+        return self.language == "triton" or "\n    tiles = " in self.text
+
     def guarded(self) -> Launch:
         """The same launch, which does nothing while the lock is set."""
         assert all(a.source != LOCK for a in self.arguments), "what checks an index is not guarded"
@@ -112,6 +122,11 @@ class KernelSource:
 
     launches: tuple[Launch, ...]
     workspace: int = 0  # bytes
+
+    @property
+    def may_be_guarded(self) -> bool:
+        """True if all its launches may."""
+        return all(launch.may_be_guarded for launch in self.launches)
 
     def guarded(self) -> KernelSource:
         """The same kernel, which does nothing while the lock is set."""

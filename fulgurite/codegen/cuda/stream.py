@@ -13,10 +13,12 @@ sizes alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
+from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, float32
 from ...core.node import Node
-from ...core.ops.elementwise import CAST
+from ...core.ops.elementwise import CAST, EXP
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine
@@ -34,19 +36,19 @@ from .tiling import HOPPER, GpuTable, power
 
 def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | None:
     """Blocks of M, N, D and the depths of products, if a program can hold them."""
-    if not _is_one_pass(problem) or problem.n < table.stream_least:
+    if not is_one_pass(problem) or problem.n < table.stream_least:
         return None
     inner = [*[p.contraction.folded for p in problem.products], *problem.d_axes]
     if any(len(axes) != 1 for axes in inner):
         return None
     held = {axis: max(16, power(problem.sizes[axis])) for (axis,) in inner}
     fits = all(block <= table.stream_depth for block in held.values())
-    if not fits or not all(_is_row_sum(f, problem, held) for f in _other_folds(problem)):
+    if not fits or not all(_is_row_sum(f, problem, held) for f in other_folds(problem)):
         return None
     return _tiles(problem, held, table)
 
 
-def _is_one_pass(problem: StreamProblem) -> bool:
+def is_one_pass(problem: StreamProblem) -> bool:
     """True if programs of some rows each are all there is to do.
 
     Sums over rows would be shared by many programs; rows alone, without products, are left to
@@ -60,7 +62,7 @@ def _is_one_pass(problem: StreamProblem) -> bool:
 
 def _tiles(problem: StreamProblem, held: Mapping[int, int], table: GpuTable) -> Tiling:
     """As many rows as keep all processors busy, and blocks of N that fit beside them."""
-    m, n = _rows(problem), problem.n_axes[0]
+    m, n = rows_of(problem), problem.n_axes[0]
     small = all(dtype.is_small_float for dtype in _factor_types(problem))
     rows, block = table.stream_rows, table.stream_block
     if not small:
@@ -73,10 +75,13 @@ def _tiles(problem: StreamProblem, held: Mapping[int, int], table: GpuTable) -> 
         rows //= 2
     warps = 8 if rows >= table.stream_rows and small else 4
     blocks = (rows, block, *held.values())
-    return Tiling((m, n, *held), blocks, warps, table.stream_stages, precision=table.dot_precision)
+    return Tiling(
+        (m, n, *held), blocks, warps, table.stream_stages, precision=table.dot_precision,
+        short=table.short_functions, fast=table.stream_fast_exp,
+    )  # fmt: skip
 
 
-def _other_folds(problem: StreamProblem) -> list[Node]:
+def other_folds(problem: StreamProblem) -> list[Node]:
     """Folds that results need beside states and products: of rows, after the loop."""
     return [n for n in problem.order if n.op is FOLD and n not in problem.computed]
 
@@ -92,7 +97,7 @@ def _is_row_sum(fold: Node, problem: StreamProblem, held: Mapping[int, int]) -> 
     )
 
 
-def _rows(problem: StreamProblem) -> int:
+def rows_of(problem: StreamProblem) -> int:
     """The axis of M that is in the tile: the longest."""
     return max(problem.m_axes, key=lambda a: problem.sizes[a])
 
@@ -125,6 +130,12 @@ def estimate(problem: StreamProblem) -> StreamWork | None:
 
 def render_stream(value: StreamedKernel, places: Sequence[Place], table: GpuTable) -> Launch | None:
     """A kernel that streams over an axis, as one program for each tile of rows."""
+    if table.gluon_stream:
+        with FORK_LOCK:
+            from .gluon_stream import render_gluon_stream
+        hopper = render_gluon_stream(value, places, table)
+        if hopper is not None:
+            return hopper
     tiling = plan_stream(value.problem, table)
     if tiling is None:
         return None
@@ -157,6 +168,12 @@ class StreamProgram(TileProgram):
             if any(self.shaped[s] for s in node.src):
                 self.shaped[node] = True
 
+    @cached_property
+    def is_fast(self) -> bool:
+        """True if an exp need not be better than weights that are rounded to 16 bits."""
+        kept = [self._weight_type(w) for w in self.problem.weighted]
+        return self.tiling.fast and bool(kept) and all(t.is_small_float for t in kept)
+
     # --- where values belong ---------------------------------------------------------------------
 
     def _home(self, node: Node, scope: Scope) -> Scope:
@@ -178,6 +195,8 @@ class StreamProgram(TileProgram):
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
         product = self.products_of.get(node)
+        if node.op is EXP and self.is_fast:
+            return f"fg_fast_exp({values[0]})"
         if product is None and node.op is FOLD:
             return self._row_sum(node, scope)
         if product is None:

@@ -70,6 +70,11 @@ class GpuTable:
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
+    stream_fast_exp: bool = False  # exp by `ex2.approx` where weights are rounded to 16 bits
+    gluon_stream: bool = False  # Hopper's own form, until it is measured: gluon_stream.py
+    gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
+    gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
+    gluon_stream_registers: tuple[int, int] = (240, 24)  # of threads that multiply, and that copy
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024
     scan_chunk: int = 8192  # elements of a line that one program scans where lines are few

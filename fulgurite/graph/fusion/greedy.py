@@ -394,7 +394,7 @@ class _Greedy:
         axes = node.arg[1] if node.op is REDUCE else (source.ndim - 1,)
         if self.is_gemm(node):
             for factor in source.src:
-                base = self.base.get(factor, factor)
+                base = self.narrow(self.base.get(factor, factor))
                 self.read(base)
                 if is_map(base) and (base in self.stored or self.cost_of(base) > 1):
                     self.store(base)
@@ -409,6 +409,13 @@ class _Greedy:
             joined.become("reduce", axes)
         else:
             self.open_reduce(node, source, axes)
+
+    def narrow(self, factor: Node) -> Node:
+        """A factor in the dtype it is kept in: small floats are widened where they are read."""
+        below = factor.src[0] if factor.op is CAST else factor
+        kept = self.base.get(below, below)
+        small = below.dtype.is_small_float and not factor.dtype.is_small_float
+        return kept if small and is_map(kept) else factor
 
     def open_reduce(self, node: Node, source: Node, axes: tuple[int, ...]) -> None:
         """A new row kernel, or an unread one that reduces the same data over the same axes."""

@@ -375,8 +375,8 @@ class CudaDevice(BaseDevice):
                 found[number] = self.step_code(kernel)
                 continue
             try:
-                made = self.codegen.render(kernel)
-                sources[number] = made.guarded() if kernel in over else made
+                make = self.codegen.guarded if kernel in over else self.codegen.render
+                sources[number] = make(kernel)
             except CannotLower as reason:
                 self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.staged(kernel)

@@ -426,7 +426,7 @@ class Module:
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 _MAP_TYPES = {"float16": 6, "bfloat16": 9}  # CUtensorMapDataType
-_SWIZZLE_128, _PROMOTION_128 = 3, 2  # CUtensorMapSwizzle, CUtensorMapL2promotion
+_SWIZZLES, _PROMOTION_128 = {32: 1, 64: 2, 128: 3}, 2  # CUtensorMapSwizzle, L2promotion
 
 
 class Map:
@@ -448,7 +448,8 @@ class Map:
         box, ones = (c_uint * rank)(*spec.box[::-1]), (c_uint * rank)(*[1] * rank)
         driver.call(
             "cuTensorMapEncodeTiled", self.address, _MAP_TYPES[spec.dtype], rank,
-            tensor + spec.offset, sizes, strides, box, ones, 0, _SWIZZLE_128, _PROMOTION_128, 0,
+            tensor + spec.offset, sizes, strides, box, ones, 0, _SWIZZLES[spec.swizzle],
+            _PROMOTION_128, 0,
         )  # fmt: skip
 
 

@@ -7,19 +7,21 @@ surroundings are poisoned, so that a store that misses shows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fulgurite.codegen.cuda import source
-from fulgurite.codegen.cuda.compiler import compile_launch
+from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.runtime.cuda import driver as cuda
 
 Array = np.ndarray[Any, Any]
 AROUND = 256  # poisoned bytes after each array
 POISON = 0xA5
+PATIENCE = 5.0  # seconds for kernels that take milliseconds
 
 
 class Gpu:
@@ -32,11 +34,13 @@ class Gpu:
         self.stream = cuda.Stream(self.driver)
         self.pool = cuda.Pool(self.context)
         self.loaded: dict[object, tuple[cuda.Module, cuda.Function]] = {}
+        self.cubins: dict[object, Cubin] = {}  # that were compiled before
 
     def function(self, launch: Launch) -> cuda.Function:
         """A launch's kernel, compiled and loaded once."""
         if launch.key not in self.loaded:
-            made = compile_launch(launch, self.properties.capability)
+            made = self.cubins.get(launch.key)
+            made = made or compile_launch(launch, self.properties.capability)
             assert not made.scratch, "a kernel wants scratch memory"
             module = cuda.Module(self.driver, made.image)
             kernel = module.function(made.symbol, made.warps * 32, made.shared)
@@ -86,6 +90,13 @@ class Gpu:
         assert (padded[like.nbytes :] == POISON).all(), "a kernel writes outside of its memory"
         return padded[: like.nbytes].view(like.dtype).reshape(like.shape)
 
+    def wait(self) -> None:
+        """Wait for all kernels, but not for ever: a barrier may be one that nobody reaches."""
+        end = time.monotonic() + PATIENCE
+        while not self.stream.is_idle():
+            if time.monotonic() > end:
+                raise TimeoutError(f"a kernel did not end in {PATIENCE} s")
+
     def run(
         self, made: KernelSource, arrays: Sequence[Array], values: Mapping[str, int]
     ) -> tuple[list[Array], tuple[int, int]]:
@@ -99,6 +110,7 @@ class Gpu:
         for launch, function in zip(made.launches, functions, strict=True):
             packed = self.arguments(launch, params, bases, values)
             cuda.launch(self.driver, function, launch.grid, packed, self.stream)
+        self.wait()
         found = [self.get(p, a) for p, a in zip(params, arrays, strict=True)]
         words = self.get(error, np.zeros(2, np.int64))
         for address in (*params, error, room, lock):

@@ -19,6 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ class Bench:
             for i in range(LAUNCHES):
                 closures[i % len(closures)]()
             last.record(self.gpu.stream)
-            last.synchronize()
+            self.gpu.wait()
             times.append(last.since(first) / LAUNCHES)
         first.close()
         last.close()
@@ -227,7 +228,11 @@ class Bench:
         if arrays[0].ndim > 2:
             return "-"  # bench/cuda.py looks at it
         got = self.gpu_read(result, schedule.slots[schedule.outputs[0]])
-        if work.name in _WHOLE:
+        if work.name.startswith("gemm"):  # 64 rows of a product say it as well
+            got = got[:64]
+            wide = [fg.Tensor(a.astype(np.float64)) for a in (arrays[0][:64], *arrays[1:])]
+            want = work.build(*wide).numpy()
+        elif work.name in _WHOLE:
             want = _WHOLE[work.name](*arrays)
         else:  # some rows say it already
             rows = max(1, FINITE // arrays[0].shape[1])
@@ -249,6 +254,35 @@ class Bench:
         self.gpu.stream.synchronize()
         return array
 
+    def some(self, address: int, slot: Any) -> Any:
+        """The first elements of a result."""
+        from fulgurite.runtime.cuda import driver as cuda
+
+        array = np.empty(min(int(np.prod(slot.shape)), FINITE), slot.dtype.numpy)
+        cuda.copy_out(self.gpu.driver, array.ctypes.data, address, array.nbytes, self.gpu.stream)
+        self.gpu.stream.synchronize()
+        return array.astype(np.float32)
+
+    def compile(self, works: Sequence[Any], table: Any) -> None:
+        """The machine code of all workloads and variants, made in parallel."""
+        from fulgurite.codegen.cuda.compiler import compile_launch, load
+        from tests.codegen.cuda.workloads import rendered, scheduled
+
+        begun = time.monotonic()
+        launches = {}
+        for work in works:
+            for item in scheduled(work.build, work.inputs).items:
+                for changes in ({}, *[c for _, c in _VARIANTS.get(work.name, ())]):
+                    for launch in rendered(item.kernel, replace(table, **changes)).launches:
+                        launches[launch.key] = launch
+        load()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            made = [pool.submit(compile_launch, launch) for launch in launches.values()]
+        for key, one in zip(launches, made, strict=True):
+            if one.exception() is None:
+                self.gpu.cubins[key] = one.result()
+        print(f"{len(launches)} texts compiled in {time.monotonic() - begun:.1f} s")
+
     def run(self, names: Sequence[str]) -> None:
         """One line a workload."""
         from fulgurite.codegen.cuda.tiling import HOPPER
@@ -257,9 +291,9 @@ class Bench:
         properties = self.gpu.properties
         print(f"{properties.name}, {properties.processors} processors")
         print("workload: limit ms | ours (× limit) error | torch | other tiles")
-        for work in WORKLOADS:
-            if names and work.name not in names:
-                continue
+        chosen = [work for work in WORKLOADS if not names or work.name in names]
+        self.compile(chosen, HOPPER)
+        for work in chosen:
             try:
                 self.one(work, HOPPER)
             except Exception:
@@ -273,11 +307,21 @@ class Bench:
         closures[0]()
         error = self.difference(work, sets[0], results[0], schedule)
         ours = self.milliseconds(closures)
+        slot = schedule.slots[schedule.outputs[0]]
+        plain = self.some(results[0], slot)
         self.free(taken)
         others = []
         for name, changes in _VARIANTS.get(work.name, ()):
-            closures, _, taken, _ = self.prepared(work, replace(table, **changes), put)
-            others.append(f"{name} {self.milliseconds(closures):.4f}")
+            try:
+                closures, results, taken, _ = self.prepared(work, replace(table, **changes), put)
+                took = self.milliseconds(closures)
+                found = self.some(results[0], slot)
+            except Exception as problem:
+                others.append(f"{name} FAILED {str(problem)[-80:]}")
+                continue
+            apart = float(np.linalg.norm(found - plain) / max(float(np.linalg.norm(plain)), 1e-30))
+            said = "" if apart < 1e-2 else f" WRONG {apart:.0e}"
+            others.append(f"{name} {took:.4f}{said}")
             self.free(taken)
         for addresses in put:
             self.free(addresses)
@@ -327,6 +371,20 @@ def _embedding(table: Any, index: Any, values: Any) -> Any:
     return total
 
 
+def _sdpa(torch: Any, q: Any, k: Any, v: Any, causal: bool = True) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+_PEERS |= {f"gemm_{n}": _PEERS["matmul_bf16"] for n in (2048, 4096, 8192)}
+_PEERS |= {
+    "gemm_nt": lambda t, a, b: a @ b.T,
+    "gemm_gelu": lambda t, a, b, c: t.nn.functional.gelu(a @ b + c, approximate="tanh"),
+    "causal_attention": _sdpa, "causal_long": _sdpa,
+    "attention_long": lambda t, q, k, v: _sdpa(t, q, k, v, False),
+    "attention_64": lambda t, q, k, v: _sdpa(t, q, k, v, False),
+}  # fmt: skip
+
+
 _WHOLE: dict[str, Callable[..., Any]] = {
     "sum": lambda x: x.sum(dtype=np.float64).reshape(()),
     "column_sum": lambda x: x.sum(0, dtype=np.float64),
@@ -339,16 +397,50 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "matmul_f32": lambda a, b: np.maximum(a.astype(np.float64) @ b, 0),
 }
 _ROW = (
+    ("walk 8", {"row_walk": 8}), ("walk 4, 3 rows", {"row_walk": 4, "row_stages": 3}),
+    ("walk 6", {"row_walk": 6}), ("streaming", {"streaming": True}),
+    ("walk 8 streaming", {"row_walk": 8, "streaming": True}),
     ("4 warps", {"most_warps": 4}), ("8 a thread", {"row_bytes": 8}),
-    ("32 a thread", {"row_bytes": 32}),
+)  # fmt: skip
+_SHORT = {"short_functions": True}
+_SOFTMAX = (
+    ("short", _SHORT), ("short walk 8", {**_SHORT, "row_walk": 8}),
+    ("short walk 4, 3 rows", {**_SHORT, "row_walk": 4, "row_stages": 3}),
+    ("short 8 a thread", {**_SHORT, "row_bytes": 8}),
+    ("short walk 6 streaming", {**_SHORT, "row_walk": 6, "streaming": True}),
 )  # fmt: skip
 _MAP = (
     ("1 KB", {"map_bytes": 1024}), ("4 KB", {"map_bytes": 4096}),
-    ("4 KB 8 warps", {"map_bytes": 4096, "map_warps": 8}),
-    ("8 KB 8 warps", {"map_bytes": 8192, "map_warps": 8}),
+    ("4 KB 8 warps", {"map_bytes": 4096, "map_warps": 8}), ("streaming", {"streaming": True}),
 )  # fmt: skip
-_VARIANTS: dict[str, tuple[tuple[str, dict[str, int]], ...]] = {
-    "softmax": _ROW, "layernorm": _ROW, "rmsnorm": _ROW, "row_max": _ROW, "gelu": _MAP, "add": _MAP,
+_GELU = (
+    ("short", _SHORT), ("short 4 KB", {**_SHORT, "map_bytes": 4096}),
+    ("short 4 KB 8 warps", {**_SHORT, "map_bytes": 4096, "map_warps": 8}),
+    ("short 1 KB", {**_SHORT, "map_bytes": 1024}),
+    ("short streaming", {**_SHORT, "streaming": True}),
+)  # fmt: skip
+_GLUON_TILES = tuple([
+    (f"gluon {rows}x{columns}x{rest[1]}", {"gluon": True, "gluon_tiles": ((rows, columns, *rest),)})
+    for rows, columns, *rest in (
+        (128, 256, 64, 3, 1.0), (128, 256, 64, 4, 1.0), (256, 128, 64, 3, 1.0),
+        (128, 128, 64, 5, 1.0), (64, 256, 64, 4, 1.0), (64, 128, 64, 6, 1.0),
+    )
+])  # fmt: skip
+_GLUON = (("gluon", {"gluon": True}), *_GLUON_TILES)
+_FAST = {"stream_fast_exp": True}
+_FOLDS = (
+    ("fast exp", _FAST), ("fast exp, block 128", {**_FAST, "stream_block": 128}),
+    ("fast exp, 2 stages", {**_FAST, "stream_stages": 2}), ("gluon", {"gluon_stream": True}),
+    ("gluon fast exp", {**_FAST, "gluon_stream": True}),
+    ("gluon fast exp, block 64", {**_FAST, "gluon_stream": True, "gluon_block": 64}),
+    ("same, 3 buffers", {**_FAST, "gluon_stream": True, "gluon_block": 64, "gluon_buffers": 3}),
+)  # fmt: skip
+_VARIANTS: dict[str, tuple[tuple[str, Any], ...]] = {
+    "softmax": (*_ROW, *_SOFTMAX), "layernorm": _ROW, "rmsnorm": _ROW, "row_max": _ROW,
+    "gelu": (*_MAP, *_GELU), "add": _MAP,
+    "gemm_2048": _GLUON, "gemm_4096": _GLUON, "gemm_8192": _GLUON, "gemm_nt": _GLUON,
+    "gemm_gelu": (*_GLUON, ("short", _SHORT)),
+    "causal_long": _FOLDS, "attention_long": _FOLDS, "attention_64": _FOLDS,
     "sum": (
         ("8 K chunk", {"chunk_elements": 8192}), ("4 programs", {"programs": 4}),
         ("16 programs", {"programs": 16}),
@@ -361,9 +453,10 @@ _VARIANTS: dict[str, tuple[tuple[str, dict[str, int]], ...]] = {
     "scan": (("2 K block", {"scan_block": 2048}), ("16 K chunk", {"scan_chunk": 16384})),
     "sort": (("tile 64", {"sort_tile": 64}), ("run 512", {"sort_run": 512})),
     "embedding_grad": (("1 K", {"segment_block": 1024}), ("4 K", {"segment_block": 4096})),
-    "matmul_bf16": (("64", {"dot_rows": 64}), ("least 128", {"dot_side": 128})),
-    "attention": (("block 128", {"stream_block": 128}), ("rows 64", {"stream_rows": 64})),
-    "causal_attention": (("block 128", {"stream_block": 128}), ("2 stages", {"stream_stages": 2})),
+    "matmul_bf16": (
+        ("64", {"dot_rows": 64}), ("least 128", {"dot_side": 128}), ("gluon", {"gluon": True}),
+    ),
+    "attention": _FOLDS, "causal_attention": _FOLDS,
     "matmul_f32": (("256", {"dot_rows": 256}), ("64", {"dot_rows": 64})),
 }  # fmt: skip
 

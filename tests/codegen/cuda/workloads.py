@@ -77,6 +77,16 @@ WORKLOADS = (
     Workload("attention", attention, (((1, 16, 2048, 64), "bfloat16"),) * 3, 4 * 4 << 20),
     Workload("causal_attention", lambda q, k, v: attention(q, k, v, 2048),
              (((4, 16, 2048, 128), "bfloat16"),) * 3, 4 * 32 << 20),
+    *[Workload(f"gemm_{n}", lambda a, b: a @ b, (((n, n), "bfloat16"),) * 2, 6 * n * n)
+      for n in (2048, 4096, 8192)],
+    Workload("gemm_nt", lambda a, b: a @ fg.swapaxes(b, 0, 1),
+             (((8192, 4096), "bfloat16"), ((1024, 4096), "bfloat16")), 2 * 8192 * 5120),
+    Workload("gemm_gelu", lambda a, b, c: fg.gelu(a @ b + c, approximate="tanh"),
+             (((4096, 4096), "bfloat16"),) * 2 + (((4096,), "bfloat16"),), 6 * 4096 * 4096),
+    Workload("causal_long", lambda q, k, v: attention(q, k, v, 4096),
+             (((4, 32, 4096, 128), "bfloat16"),) * 3, 4 * 128 << 20),
+    Workload("attention_long", attention, (((4, 16, 8192, 128), "bfloat16"),) * 3, 4 * 128 << 20),
+    Workload("attention_64", attention, (((4, 16, 8192, 64), "bfloat16"),) * 3, 4 * 64 << 20),
     Workload("matmul_f32", lambda a, b: fg.relu(a @ b), (((1024, 1024), "float32"),) * 2, 12 << 20),
 )  # fmt: skip
 

@@ -10,22 +10,24 @@ from pathlib import Path
 
 import pytest
 
+import fulgurite as fg
 from fulgurite.core import build
-from fulgurite.core.dtype import float32, int32
+from fulgurite.core.dtype import bfloat16, float32, int32
 from fulgurite.core.node import Node, constant_like, toposort
 from fulgurite.core.ops.effect import REMAT
 from fulgurite.core.ops.elementwise import ADD, DIV, EXP, MUL, SIN, SUB
 from fulgurite.core.ops.indexing import SCATTER, SORT
-from fulgurite.core.ops.leaf import SINK, param
+from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.core.ops.movement import RESHAPE, UNWINDOW
 from fulgurite.core.ops.reduce import REDUCE, SCAN
 from fulgurite.graph.fusion import greedy as module
 from fulgurite.graph.ir.cache_key import normalize, restore
-from fulgurite.graph.ir.kernel import Schedule
+from fulgurite.graph.ir.kernel import Schedule, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.queries import elements
 from fulgurite.graph.memory.arena import slot_bytes
 from fulgurite.graph.passes.drop_empty import drop_empty
+from fulgurite.tensor import wrap
 from tests import fuzz
 from tests.graph.ir.test_lower import (
     agrees,
@@ -451,3 +453,16 @@ def test_a_result_that_only_waits_is_a_copy() -> None:
     assert [item.kernel.kind for item in plan.items] == ["map"] * len(plan.items)
     for item in plan.items:
         lower(item.kernel.body, item.kernel.inputs)
+
+
+def test_factors_of_small_floats_are_stored_as_they_are_and_widened_where_they_are_read() -> None:
+    builds: list[Callable[..., fg.Tensor]] = [
+        lambda x, w: fg.exp(x) @ w, lambda x, w: fg.relu(x @ w) @ w,
+        lambda x, w: fg.layer_norm(x, (64,)) @ fg.swapaxes(w, 0, 1),
+    ]  # fmt: skip
+    for made in builds:
+        with fg.config(device="reference"):
+            x, w = (wrap(new_buffer((64, 64), bfloat16)) for _ in range(2))
+            *before, last = fg.schedule(made(x, w)).items
+        assert params_of(before[-1].kernel)[-1].dtype is bfloat16
+        assert {p.dtype for p in params_of(last.kernel)} == {bfloat16}

@@ -110,6 +110,10 @@ class FakeGenerator:
 
     hardware = "fake"
 
+    def guarded(self, kernel: Kernel) -> KernelSource:
+        """One launch with the lock."""
+        return self.render(kernel).guarded()
+
     def render(self, kernel: Kernel) -> KernelSource:
         """One launch that stands for the kernel."""
         indexed = lower(kernel.body, kernel.inputs)  # what has no index notation is refused too

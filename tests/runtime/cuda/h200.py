@@ -1,10 +1,14 @@
 """All that is worth knowing of the CUDA device on a GPU, in one run of a given length.
 
-`python3 tests/runtime/cuda/h200.py [seconds]` (140) from the repository's root. First, alone on the
-GPU: cold starts, the training step with its kernels and host time, bench/cuda.py in short form.
-Then side by side until time is up: the `-m cuda` suites, both fuzzers, charlm and digits, a sample
-of kernels under compute-sanitizer. Every part is a process of its own with its own limit: none
-stops the others. What is printed is short; logs go to `$OUT` (or a folder that is named).
+`python3 tests/runtime/cuda/h200.py [seconds] [parts]` (140, all) from the repository's root. First,
+alone on the GPU, in the order of worth: `gluon` (Hopper's own forms of products and folds against
+float64 at random shapes), `tiles` (variants of kernels, timed: rows, products, folds), `functions`
+(short forms of functions, their largest errors), `cold` (first calls, the training step and its
+host time), `profile`, `bench` (bench/cuda.py beside torch and JAX, short), `end` (a model's step
+with Hopper's forms on and off). Then side by side until time is up: `suites` (`-m cuda`), `fuzz`
+(graphs and programs), `train` (charlm and digits), `sanitize` (memcheck, racecheck, initcheck).
+Every part is a process of its own with its own limit: none stops the others. What is printed is
+short; logs go to `$OUT` (or a folder that is named).
 """
 
 from __future__ import annotations
@@ -19,16 +23,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
-from tests.runtime.cuda.on_gpu import COLD, PROFILE, STEP  # noqa: E402 (the path comes first)
+from tests.runtime.cuda.on_gpu import (  # noqa: E402 (the path comes first)
+    BOTH_FORMS,
+    COLD,
+    FUNCTIONS,
+    PROFILE,
+    STEP,
+)
 
 OUT = Path(os.environ.get("OUT") or tempfile.mkdtemp())
 STARTED = time.monotonic()
-WORKERS = max(2, min(9, (os.cpu_count() or 4) - 7))  # of the suites; the rest is for the others
+CORES = os.cpu_count() or 4
 RESERVE = 4.0  # seconds for the last words
 
 GRAPHS = """
@@ -136,28 +147,82 @@ def script(name: str, text: str, limit: float, **environment: str) -> str:
 # --- alone on the GPU ----------------------------------------------------------------------------
 
 
-def alone(until: float) -> None:
-    """What must not be disturbed."""
+CODEGEN = "tests/codegen/cuda"
+TILES = {
+    "rows": ("softmax", "layernorm", "rmsnorm", "gelu"),
+    "products": ("matmul_bf16", "gemm_2048", "gemm_4096", "gemm_8192", "gemm_nt", "gemm_gelu"),
+    "folds": ("attention", "causal_attention", "causal_long", "attention_long", "attention_64"),
+}
+
+
+def alone(until: float, parts: Sequence[str]) -> None:
+    """What must not be disturbed, as long as there is time."""
     say(last(Part("doctor", [sys.executable, "-c", DOCTOR], 15).wait(), 400))
+    for part in ("gluon", "tiles", "functions", "cold", "profile", "bench", "end"):
+        if part in parts:
+            ALONE[part](until)
+
+
+def command(name: str, limit: float, until: float, keep: int, *words: str) -> None:
+    """A script alone on the GPU, and the end of what it said."""
+    limit = min(limit, left(until))
+    if limit < 6:
+        say(f"{name}: no time")
+        return
+    part = Part(name, [sys.executable, *words], limit, FULGURITE_DEVICE="")
+    found = part.wait()
+    say(f"{name} ({part.took:.0f} s):\n" + found.strip()[-keep:])
+
+
+def gluon(until: float) -> None:
+    """Hopper's own forms, right or wrong."""
+    for what in ("products", "folds"):
+        command(f"gluon-{what}", 75, until, 2400, f"{CODEGEN}/gluon_on_gpu.py", what)
+
+
+def tiles(until: float) -> None:
+    """Kernels by other tables."""
+    for what, names in TILES.items():
+        command(f"tiles-{what}", 70, until, 3600, f"{CODEGEN}/on_gpu.py", "bench", *names)
+
+
+def functions(until: float) -> None:
+    """Errors of short functions."""
+    command("functions", 40, until, 800, "-c", FUNCTIONS)
+
+
+def cold(until: float) -> None:
+    """First calls of a process, and of a second one."""
     for name, text in (("softmax", COLD), ("step", STEP)):
         cache = {"FULGURITE_CACHE_DIR": str(OUT / f"cache-{name}")}
         for turn in ("cold", "second") if left(until) > 8 else ():
-            say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 500))
+            say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 600))
+
+
+def profile(until: float) -> None:
+    """The kernels of the step, one by one; the step in one chain."""
     cache = {"FULGURITE_CACHE_DIR": str(OUT / "cache-step")}
     if left(until) > 8:
-        say("step in one chain:", last(script("step-chain", CHAIN + STEP, 15, **cache), 500))
-        say("profile:", script("profile", PROFILE, 15, **cache)[-2600:])
-    if left(until) > 8:
-        bench = [sys.executable, "-m", "bench.cuda", "--short", "--write", str(OUT / "h200.md")]
-        found = Part("bench", bench, min(45, left(until)), FULGURITE_DEVICE="").wait()
-        say("bench:\n" + found.strip()[-3500:])
-    if left(until) > 6:
-        tiles = [sys.executable, "tests/codegen/cuda/on_gpu.py", "bench", "softmax", "layernorm",
-                 "gelu", "causal_attention", "matmul_bf16", "transpose", "sort"]  # fmt: skip
-        found = Part("tiles", tiles, min(15, left(until)), FULGURITE_DEVICE="").wait()
-        say("other tiles:\n" + found.strip()[-1800:])
+        say("step in one chain:", last(script("step-chain", CHAIN + STEP, 15, **cache), 600))
+        say("profile:", script("profile", PROFILE, 20, **cache)[-2600:])
 
 
+def bench(until: float) -> None:
+    """Beside torch and JAX."""
+    command(
+        "bench", 60, until, 3500, "-m", "bench.cuda", "--short", "--write", str(OUT / "h200.md")
+    )
+
+
+def end(until: float) -> None:
+    """A model's step by both forms."""
+    command("end", 60, until, 1500, "-c", BOTH_FORMS)
+
+
+ALONE = {
+    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "profile": profile,
+    "bench": bench, "end": end,
+}  # fmt: skip
 CHAIN = "from fulgurite.runtime.cuda import executor; executor.MOST_BRANCHED = 0\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"
 
@@ -171,44 +236,63 @@ def last(text: str, characters: int) -> str:
 # --- side by side --------------------------------------------------------------------------------
 
 
-def together(until: float) -> None:
-    """Suites, fuzzers, training and the sanitizer, until time is up."""
+def together(until: float, chosen: Sequence[str]) -> None:
+    """Suites, fuzzers, training and the sanitizer, until time is up; cores are shared out."""
     seconds = left(until)
     python = sys.executable
     tally = OUT / "suites.jsonl"
+    beside = 5 * ("fuzz" in chosen) + ("train" in chosen) + ("sanitize" in chosen)
+    workers = max(2, min(15, CORES - beside))
     suites = [
-        python, "-m", "pytest", "-q", "-m", "cuda and not slow", "-n", str(WORKERS), "--dist",
-        "load", "-p", "tests.runtime.cuda.tally", "-p", "no:cacheprovider", "-W", "ignore",
+        python, "-m", "pytest", "-q", "-m", "cuda and not slow", "-n", str(workers), "--dist",
+        "worksteal", "-p", "tests.runtime.cuda.tally", "-p", "no:cacheprovider", "-W", "ignore",
         "--tb=short", "--continue-on-collection-errors", "tests",
     ]  # fmt: skip
     inside = str(max(5.0, seconds - 12))
-    parts = [
-        Part("suites", suites, seconds, FULGURITE_DEVICE="", FULGURITE_TALLY=str(tally)),
-        *[Part(f"graphs{i}", [python, "-c", GRAPHS, str(i), "3", inside], seconds)
-          for i in range(3)],
-        *[Part(f"programs{i}", [python, "-c", PROGRAMS, str(i * 100_000), inside], seconds)
-          for i in range(2)],
-        *[Part(f"{task}-{where}",
-               [python, "-m", "fulgurite", "train", task, "--device", where, "--steps", "100",
-                "--save", str(OUT / f"{task}-{where}")], seconds, FULGURITE_DEVICE="",
-               FULGURITE_THREADS="2")
-          for task, where in (("charlm", "cuda"), ("charlm", "cpu"), ("digits", "cuda"))],
-    ]  # fmt: skip
-    sanitizer = shutil.which("compute-sanitizer")
+    parts: list[Part] = []
+    if "suites" in chosen:
+        parts += [Part("suites", suites, seconds, FULGURITE_DEVICE="", FULGURITE_TALLY=str(tally))]
+    if "fuzz" in chosen:
+        many = 3 if "suites" in chosen else max(3, CORES - 4)
+        parts += [Part(f"graphs{i}", [python, "-c", GRAPHS, str(i), str(many), inside], seconds)
+                  for i in range(many)]  # fmt: skip
+        parts += [Part(f"programs{i}", [python, "-c", PROGRAMS, str(i * 100_000), inside], seconds)
+                  for i in range(2)]  # fmt: skip
+    if "train" in chosen:
+        parts += [
+            Part(f"{task}-{where}",
+                 [python, "-m", "fulgurite", "train", task, "--device", where, "--steps", "100",
+                  "--save", str(OUT / f"{task}-{where}")], seconds, FULGURITE_DEVICE="",
+                 FULGURITE_THREADS="2")
+            for task, where in (("charlm", "cuda"), ("charlm", "cpu"), ("digits", "cuda"))
+        ]  # fmt: skip
+    sanitizer = shutil.which("compute-sanitizer") if "sanitize" in chosen else None
     if sanitizer:
         parts += [
             Part(tool, [sanitizer, "--tool", tool, python, "-c", SANITIZED], seconds)
-            for tool in ("memcheck", "racecheck")
+            for tool in ("memcheck", "racecheck", "initcheck")
         ]
-    for part in parts[1:]:
+    totals: Counter[str] = Counter()
+    for part in parts:
+        if part.name == "suites":
+            continue
         said = part.wait()
+        for count, kind in re.findall(r"(?m)^done (\d+) (graphs|programs)", said):
+            totals[kind] += int(count)
         keep = 260 if part.name.startswith(("graphs", "programs")) else 700
         wrong = [line[:300] for line in said.splitlines() if line.startswith(("SEED", "PROGRAM"))]
         say(f"{part.name} ({part.took:.0f} s):", said.strip()[-keep:].replace("\n", " | "))
         for line in wrong[:3]:
             say("   ", line)
-    parts[0].wait()
-    report(tally, parts[0])
+    if totals:
+        say("fuzzed:", dict(totals))
+    for part in parts:
+        if part.name == "suites":
+            part.wait()
+            report(tally, part)
+
+
+BESIDE = ("suites", "fuzz", "train", "sanitize")
 
 
 def report(tally: Path, part: Part) -> None:
@@ -231,13 +315,21 @@ def report(tally: Path, part: Part) -> None:
 
 def main() -> None:
     """Both halves in the time there is."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 140.0
+    numbers = [float(word) for word in sys.argv[1:] if word.isdigit()]
+    seconds = numbers[0] if numbers else 140.0
+    parts = [word for word in sys.argv[1:] if not word.isdigit()] or [*ALONE, *BESIDE]
+    unknown = {*parts} - {*ALONE, *BESIDE}
+    if unknown:
+        raise SystemExit(f"{', '.join(unknown)}: parts are {', '.join([*ALONE, *BESIDE])}")
     say(f"logs are in {OUT}")
-    try:
-        alone(0.42 * seconds)
-    except BaseException as problem:
-        say("alone:", repr(problem)[-500:])
-    together(seconds - RESERVE)
+    share = 1.0 if not {*parts} & {*BESIDE} else 0.5
+    if {*parts} & {*ALONE}:
+        try:
+            alone(share * (seconds - RESERVE), parts)
+        except BaseException as problem:
+            say("alone:", repr(problem)[-500:])
+    if {*parts} & {*BESIDE}:
+        together(seconds - RESERVE, parts)
     for cache in OUT.glob("cache-*"):
         shutil.rmtree(cache, ignore_errors=True)
     say("the end")

@@ -119,6 +119,84 @@ pr.disable(); pstats.Stats(pr).sort_stats("tottime").print_stats(12)
 print(f"MLP""",
 )
 
+FUNCTIONS = """
+import numpy as np
+from dataclasses import replace
+from fulgurite.codegen.cuda.tiling import HOPPER
+from tests.codegen.cuda.launching import Gpu
+from tests.codegen.cuda.workloads import rendered, scheduled
+import fulgurite as fg
+gpu, table = Gpu(), replace(HOPPER, short_functions=True)
+def run(build, word, *arrays):
+    (item,) = scheduled(build, tuple((a.shape, "float32") for a in arrays)).items
+    made = rendered(item.kernel, table)
+    assert word in made.launches[0].text, made.launches[0].text
+    like = np.full(arrays[0].shape, np.nan, np.float32)
+    found, _ = gpu.run(made, [*arrays, like], {})
+    return found[-1]
+x = np.arange(0, 1 << 31, 97, dtype=np.uint32).view(np.float32)
+x = np.concatenate([x, -x])
+rng = np.random.default_rng()
+near = rng.standard_normal((4096, 2048), np.float32) * 10
+any_bits = rng.integers(0, 1 << 32, near.shape, dtype=np.uint32).view(np.float32)
+by = rng.integers(0, 1 << 32, (4096, 1), dtype=np.uint32).view(np.float32)
+with np.errstate(all="ignore"):
+    got, want = run(fg.tanh, "fg_tanh(", x), np.tanh(x.astype(np.float64))
+    fine = np.isfinite(want)
+    ulp = np.abs(got[fine] - want[fine]) / np.spacing(np.abs(want[fine]).astype(np.float32))
+    signs = np.signbit(got) == np.signbit(x)
+    print("tanh:", len(x), "numbers, at most", float(ulp.max()), "ulp at", float(x[fine][ulp.argmax()]),
+          "; NaN as NumPy:", bool((np.isnan(got) == np.isnan(want)).all()), "; signs:", bool(signs[fine].all()))
+    for name, top, low in (("any bits", any_bits, by), ("near 1", near, near[:, :1].copy())):
+        got, want = run(lambda x, y: x / y, "fg_quotient(", top, low), top / low
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        print("quotient,", name, "-", int((~same).sum()), "of", same.size, "wrong")
+"""
+
+BOTH_FORMS = """
+import os, sys, time
+os.environ["FULGURITE_DEVICE"] = "cuda"
+from dataclasses import replace
+import numpy as np, fulgurite as fg
+from fulgurite import nn
+from fulgurite.codegen.cuda import generator
+from fulgurite.runtime.device import get_device
+from fulgurite.runtime.cuda import driver as cuda
+plain = generator.HOPPER
+rng = np.random.default_rng(0)
+x = fg.Tensor(rng.standard_normal((8, 1024, 768)).astype("float32")).astype("bfloat16").realize()
+def weight(*shape):
+    return fg.Tensor((rng.standard_normal(shape) * 0.02).astype("float32")).astype("bfloat16").realize()
+wq, wo, w1, w2 = weight(768, 2304), weight(768, 768), weight(768, 3072), weight(3072, 768)
+def block(x):
+    h = fg.layer_norm(x, (768,))
+    p = (h @ wq).reshape(8, 1024, 3, 12, 64)
+    q, k, v = (fg.swapaxes(p[:, :, i], 1, 2) for i in range(3))
+    n = fg.arange(1024)
+    s = fg.where(n[:, None] >= n, (q @ fg.swapaxes(k, -1, -2)) * 0.125, -float("inf"))
+    a = fg.swapaxes(fg.softmax(s, axis=-1) @ v, 1, 2).reshape(8, 1024, 768)
+    x = x + a @ wo
+    h = fg.layer_norm(x, (768,))
+    return x + fg.gelu(h @ w1, approximate="tanh") @ w2
+results = {}
+dev = get_device("cuda")
+for name, table in (("plain", plain), ("gluon", replace(plain, gluon=True, gluon_stream=True)),
+                    ("all", replace(plain, gluon=True, gluon_stream=True, stream_fast_exp=True, short_functions=True))):
+    generator.HOPPER = table
+    fg.clear_caches()
+    f = fg.jit(lambda x: block(block(x)))
+    with fg.config(disk_cache=False):
+        t = time.perf_counter(); y = f(x).numpy().astype("float32"); cold = time.perf_counter() - t
+        for _ in range(5): f(x)
+        first, last = cuda.Event(dev.driver, timing=True), cuda.Event(dev.driver, timing=True)
+        first.record(dev.stream)
+        for _ in range(20): z = f(x)
+        last.record(dev.stream); last.synchronize()
+    results[name] = y
+    apart = float(np.linalg.norm(y - results["plain"]) / np.linalg.norm(y))
+    print(f"two blocks of a transformer, {name}: {last.since(first)/20:.4f} ms, first call {cold:.2f} s, apart {apart:.1e}", flush=True)
+"""
+
 PARTS = """
 import time; a = time.perf_counter()
 import triton

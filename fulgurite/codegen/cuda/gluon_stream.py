@@ -1,0 +1,505 @@
+"""Hopper's online reduction (FlashAttention 3's loop) in Gluon, from what a search derived.
+
+In: the `StreamedKernel` that a search chose. Out: a `Launch`, or None where the form does not fit
+and that of `stream.py` is used. A program owns 128 rows of M of one batch step: two warpgroups have
+64 each, one warp copies blocks of the streamed factors to rings of buffers (TMA). While the sums of
+one block are multiplied (`wgmma`, asynchronous), the scores of the next are multiplied as well and
+row states take them in. States, repairs, weights, masks and which blocks are left out come from
+kernel/stream, as everywhere: nothing here knows what is computed. The first block is peeled, as
+there is nothing to repair yet. Gluon has no interpreter: correctness is shown on a GPU. Off until
+`GpuTable.gluon_stream` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...core.dtype import bfloat16, float16
+from ...core.node import Node, toposort
+from ...core.ops.elementwise import CAST
+from ...core.ops.index import FOLD, GUARD, LOAD, STORE
+from ...graph.ir.affine import Affine
+from ...kernel.stream.online import State
+from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
+from . import source
+from .program import Tiling
+from .scope import Scope
+from .source import Argument, Launch, Place, TensorMap
+from .spelling import combine, computing, definitions, identity, type_name
+from .stream import StreamProgram, is_one_pass, other_folds, rows_of
+from .tiling import GpuTable, power
+
+WARPGROUPS = ("0", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A factor for the copy engine: what it is of, and the axes of its coordinates."""
+
+    spec: TensorMap
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GluonStreamPlan:
+    """Blocks and factors of a streaming kernel."""
+
+    queries: Streamed
+    keys: Streamed
+    values: Streamed
+    rows: int  # of a warpgroup
+    block: int  # of N
+    depth: int  # of the score product, padded
+    width: int  # of the weighted sum, padded
+    buffers: int
+    registers: tuple[int, int]  # of a consumer's thread, and of a producer's
+
+
+def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
+    """The plan of a kernel with one score product and one weighted sum, if it is worth it."""
+    if not table.gluon_stream or not is_one_pass(problem) or other_folds(problem):
+        return None
+    if len(problem.products) != 1 or len(problem.weighted) != 1:
+        return None
+    (product,), (weighted,), m = problem.products, problem.weighted, rows_of(problem)
+    inner = (product.contraction.folded, weighted.contraction.columns)
+    if any(len(axes) != 1 for axes in inner) or _is_circular(problem, weighted):
+        return None
+    if any(n.op is GUARD for n in problem.order):
+        return None
+    (k,), (d,) = inner
+    depth, width = (max(16, power(problem.sizes[axis])) for axis in (k, d))
+    if max(depth, width) > table.stream_depth:
+        return None
+    rows = 64
+    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * rows))
+    if 2 * tiles < table.processors or problem.n < table.stream_least:
+        return None
+    block = table.gluon_block if max(depth, width) <= 128 else table.gluon_block // 2
+    n = problem.n_axes[0]
+    queries = _factor(problem, product.queries, (m, k), (rows, depth), table)
+    keys = _factor(problem, product.keys, (n, k), (block, depth), table)
+    values = _factor(problem, weighted.values, (n, d), (block, width), table)
+    if queries is None or keys is None or values is None:
+        return None
+    if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
+        return None
+    sizes = rows, block, depth, width, table.gluon_buffers
+    return GluonStreamPlan(queries, keys, values, *sizes, table.gluon_stream_registers)
+
+
+def _is_circular(problem: StreamProblem, weighted: WeightedSum) -> bool:
+    """True if a row state needs a weighted sum: it would have to wait for its product."""
+    sums = {weighted.state.fold, weighted.state.old}
+    needed = [s.body for s in problem.row_states] + [weighted.weights]
+    needed += [s.repair for s in problem.row_states if s.repair is not None]
+    return any(node in sums for node in toposort(needed))
+
+
+def _factor(
+    problem: StreamProblem, factor: Node, axes: tuple[int, int], block: tuple[int, int],
+    table: GpuTable,
+) -> Streamed | None:  # fmt: skip
+    """A factor that is memory as it is, contiguous along its second axis."""
+    load = factor.src[0] if factor.op is CAST else factor
+    if load.op is not LOAD or load.arg[2] or load.dtype not in (bfloat16, float16):
+        return None
+    param, (offset, terms), _ = load.arg
+    steps = {a: step for a, step in terms if isinstance(a, int)}
+    own, last = axes
+    others = sorted([a for a in steps if a not in axes], key=lambda a: -steps[a])
+    order = (*others, own, last)
+    if len(steps) < len(terms) or steps.get(last) != 1 or len(order) > table.tma_rank:
+        return None
+    unit = table.tma_bytes // load.dtype.itemsize
+    strides = [steps.get(a, 0) if problem.sizes[a] > 1 else unit for a in order[:-1]]
+    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
+        return None
+    spec = TensorMap(
+        param, offset * load.dtype.itemsize, load.dtype.name,
+        tuple([problem.sizes[a] for a in order]), (*strides, 1), (*[1] * len(others), *block),
+    )  # fmt: skip
+    return Streamed(spec, order)
+
+
+def render_gluon_stream(
+    value: StreamedKernel, places: Sequence[Place], table: GpuTable
+) -> Launch | None:
+    """A kernel in this form, if it has one."""
+    plan = plan_gluon_stream(value.problem, table)
+    if plan is None:
+        return None
+    program = GluonStream(value, places, plan, table)
+    dtype = plan.values.spec.dtype
+    narrow = program._weight_type(value.problem.weighted[0]).name == dtype
+    return program.text() if narrow else None
+
+
+class GluonStream(StreamProgram):
+    """The text of one launch: producer, two consumers, and the body of a block from the states."""
+
+    def __init__(
+        self, value: StreamedKernel, places: Sequence[Place], plan: GluonStreamPlan, table: GpuTable
+    ) -> None:
+        problem, self.plan = value.problem, plan
+        (k,), (d,) = plan.keys.axes[-1:], plan.values.axes[-1:]
+        self.k, self.d = k, d
+        held = {k: plan.depth, d: plan.width}
+        axes = (rows_of(problem), problem.n_axes[0], *held)
+        blocks = (plan.rows, plan.block, *held.values())
+        tiling = Tiling(axes, blocks, 4, 1, short=table.short_functions, fast=table.stream_fast_exp)
+        super().__init__(value, places, tiling)
+        self.scalar = ""  # the row that an index is asked for, while it is one number
+        self.tall = len(WARPGROUPS) * plan.rows
+
+    # --- axes, in the layout of each view --------------------------------------------------------
+
+    def _layout(self) -> str:
+        return "LS" if self.dims[1] == self.n else "LO"
+
+    def _axis(self, axis: int, scope: Scope) -> str:
+        if self.scalar and axis == self.m:
+            return self.scalar
+        return super()._axis(axis, scope)
+
+    def _spread_axis(self, axis: int, scope: Scope) -> str:
+        name = f"{self._bound_name(axis, scope)}{self.views[self.dims]}"
+        home = scope.home({axis} & self.looped)
+        if name not in home.spread:
+            home.spread.add(name)
+            first = {self.m: "om", self.n: "r1"}.get(axis, "0")
+            dim = 1 if axis == self.dims[0] else 0
+            wide = ".to(tl.int64)" if self.wide else ""
+            places = "[:, None]" if dim else "[None, :]"
+            arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, "
+            home.say(f"a{name} = ({first} + {arange}{self._layout()})){wide}){places}")
+            if self._is_ragged(axis):
+                home.say(f"m{name} = a{name} < {self._number(self.sizes[axis])}")
+        return name
+
+    def _is_ragged(self, axis: int) -> bool:
+        tile = self.tall if axis == self.m else self.block[axis]
+        return self.sizes[axis] % tile != 0
+
+    def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
+        """Places are made for each view, in its layout."""
+
+    # --- a block ---------------------------------------------------------------------------------
+
+    @property
+    def _sum(self) -> WeightedSum:
+        return self.problem.weighted[0]
+
+    def _call(self, node: Node, name: str, scope: Scope) -> None:
+        """A state's name in the view of scores, and in the layout of the weighted sum."""
+        if node in (self._sum.state.fold, self._sum.state.old):
+            scope.names[node, (self.m, self.d)] = name
+            return
+        scope.names[node, (self.m, self.n)] = name
+        scope.say(f"{name}d = gl.convert_layout({name}, LO)")
+        scope.names[node, (self.m, self.d)] = f"{name}d"
+
+    def _rows(self, scope: Scope, first: bool) -> None:
+        """Row states and weights of a block whose scores are there."""
+        scope.names[self.problem.products[0].node, (self.m, self.n)] = "sc"
+        for number, state in enumerate(self.problem.states):
+            if state is not self._sum.state and not first:
+                scope.say(f"o{number} = f{number}")
+                self._call(state.old, f"o{number}", scope)
+        for number, state in enumerate(self.problem.states):
+            if state is not self._sum.state:
+                self._row_state(number, state, scope, first)
+        weights = self._value(self._sum.weights, scope)
+        shape = self._shape(frozenset((self.m, self.n)))
+        ragged = self._ragged_masks([self.m, self.n], scope)
+        if ragged:  # what is beyond an end may be NaN, and 0 times that
+            weights = f"tl.where({' & '.join(ragged)}, {weights}, 0.0)"
+        scope.say(f"weights = tl.broadcast_to({weights}, {shape})")
+
+    def _row_state(self, number: int, state: State, scope: Scope, first: bool) -> None:
+        """What a block makes of a row state: the repaired value so far, and the block's own."""
+        held = computing(state.fold.dtype)
+        value = self._ready(state.op, self._value(state.body, scope), state.fold, scope)
+        block = self._reduced(state.op, value, (self.n,), held)
+        before = identity(state.op, state.fold.dtype)
+        if not first:
+            before = f"o{number}" if state.repair is None else self._value(state.repair, scope)
+        scope.say(f"f{number} = {combine(state.op, before, block, held)}")
+        self._call(state.fold, f"f{number}", scope)
+
+    def _repaired(self, scope: Scope) -> None:
+        """The weighted sum so far, for the states of now."""
+        state = self._sum.state
+        if state.repair is not None:
+            self._call(state.old, "acc", scope)
+            with self._view((self.m, self.d)):
+                scope.say(f"acc = {self._value(state.repair, scope)}")
+
+    def _largest(self, index: Affine, top: Scope) -> str:
+        """The largest value of an index over the rows of a program, without its streamed axis."""
+        rest = index[0], tuple([(a, s) for a, s in index[1] if a != self.n])
+        up = dict(rest[1]).get(self.m, 0) > 0
+        name = self._name()
+        with self._row("last" if up else "first"):
+            text = self._index(rest, self.problem.streaming.stores[0], top)
+        top.say(f"{name} = {text}")
+        return name
+
+    @contextmanager
+    def _row(self, name: str) -> Iterator[None]:
+        self.scalar = name
+        yield
+        self.scalar = ""
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def _place(self) -> list[str]:
+        """Lines of every role: the tile of a program, and from where to where it streams."""
+        top = Scope(None, {}, 1)
+        count = -(-self.sizes[self.m] // self.tall)
+        top.say("left = gl.program_id(0)")
+        tiles = self._number(count)
+        last = f"{tiles} - 1 - left % {tiles}" if self.problem.skips else f"left % {tiles}"
+        top.say(f"first = ({last}) * {self.tall}")  # those with most to do begin first
+        top.say(f"left = left // {tiles}")
+        others = [a for a in (*self.problem.batch_axes, *self.problem.m_axes) if a != self.m]
+        for axis in reversed(others):
+            top.say(f"a{axis} = left % {self._number(self.sizes[axis])}")
+            top.say(f"left = left // {self._number(self.sizes[axis])}")
+        rows = self._number(self.sizes[self.m])
+        top.say(f"last = gl.minimum(first + {self.tall - 1}, {rows} - 1)")
+        start, end = self._bounds(top)
+        size, block = self._number(self.sizes[self.n]), self.plan.block
+        top.say(f"start = gl.minimum({start}, ({size} - 1) // {block} * {block})")
+        top.say(f"end = gl.maximum({end}, start + 1)")
+        return top.lines
+
+    def _consumed(self) -> list[str]:
+        """What a warpgroup does: the first block, the loop, the stores."""
+        top = Scope(None, {}, 1)
+        peeled = Scope(top, {self.n: 1}, 1)
+        self._rows(peeled, first=True)
+        head = [*_FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
+        head += _pack(self._half(), 1)
+        top.lines.clear()
+        inner = top.loop(self.n, 2)
+        self._rows(inner, first=False)
+        before = list(inner.lines)
+        inner.lines.clear()
+        self._repaired(inner)
+        shape = f"{self.plan.rows}, {self.plan.block}"
+        loop = [
+            f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
+            *_scores(self.plan), *before, *_SUMMED, *inner.lines, *_pack(self._half(), 2),
+            "        it += 1",
+        ]  # fmt: skip
+        zeros = [f"    zero = gl.zeros([{shape}], gl.float32, LS)"]
+        found = [*zeros, *head, *top.lines, *loop, *_last(self.plan)]
+        top.lines.clear()
+        for number, state in enumerate(self.problem.states):
+            self._call(state.fold, "acc" if state is self._sum.state else f"f{number}", top)
+        for store in self.problem.streaming.stores:
+            with self._view(self._store_dims(store)):
+                self._store(store, self._value(store.src[0], top), top)
+        return found + top.lines
+
+    def _half(self) -> str:
+        return type_name(bfloat16 if self.plan.values.spec.dtype == "bfloat16" else float16)
+
+    def text(self) -> Launch:
+        """The text with its grid and arguments."""
+        plan, place = self.plan, self._place()
+        consumed = self._consumed()
+        streams = (plan.queries, plan.keys, plan.values)
+        above = _read(self.problem, {self.problem.products[0].node, self._sum.values})
+        used = sorted({n.arg[0] for n in above if n.op in (LOAD, STORE) and n.arg[0] >= 0})
+        arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
+        arguments += [
+            Argument(short, "i64", False, source.VARIABLE, name)
+            for name, short in self.variables.items()
+        ]
+        arguments += [source.number(name, value) for value, name in self.numbers.items()]
+        names = [a.name for a in arguments]
+        maps = [
+            source.tensor_map(f"d{i}", one.spec._replace(param=self.places[one.spec.param].value))
+            for i, one in enumerate(streams)
+        ]
+        tiles = -(-self.sizes[self.m] // self.tall)
+        for axis in (*self.problem.batch_axes, *self.problem.m_axes):
+            tiles *= 1 if axis == self.m else self.sizes[axis]
+        lines = [
+            *_produce(plan, self.m, self.n, names, place),
+            *_consume(plan, names, place, consumed),
+            *_kernel(plan, names),
+        ]
+        text = definitions("\n".join(lines)) + "\n".join(lines) + "\n"
+        given = (*maps, *arguments)
+        return Launch(text, "kernel", tiles, 4, 1, given, "gluon")
+
+
+def _read(problem: StreamProblem, stops: set[Node]) -> set[Node]:
+    """All that is read or stored beside the factors of products."""
+    waiting: list[Node] = [*problem.streaming.stores]
+    for state in problem.states:
+        waiting += [state.body, *([state.repair] if state.repair is not None else [])]
+    waiting += [w.weights for w in problem.weighted]
+    sums, seen = {w.state.fold for w in problem.weighted}, set[Node]()
+    waiting = [node for node in waiting if node not in {w.state.body for w in problem.weighted}]
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node in stops:
+            continue
+        seen.add(node)
+        waiting += () if node.op is FOLD and node in sums else node.src
+    return seen
+
+
+# --- text that is the same for every body --------------------------------------------------------
+
+_FIRST_SCORES = [
+    "    it = 0",
+    "    mbarrier.wait(queries_there.index(W), 0)",
+    "    mbarrier.wait(keys_there.index(0), 0)",
+    "    sc = warpgroup_mma(q, FIRST_KEYS, zero, use_acc=False, is_async=True)",
+    "    sc = warpgroup_mma_wait(num_outstanding=0, deps=(sc,))",
+    "    mbarrier.arrive(keys_free.index(0), count=1)",
+]
+_SUMMED = [
+    "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
+    "        mbarrier.arrive(values_free.index(now), count=1)",
+]
+
+
+def _pack(half: str, depth: int) -> list[str]:
+    """Weights as a factor of the next product."""
+    return ["    " * depth + f"packed = gl.convert_layout(weights.to({half}), LP)"]
+
+
+def _keys(plan: GluonStreamPlan, slot: str) -> str:
+    return f"ks.index({slot}).reshape([{plan.block}, {plan.depth}]).permute((1, 0))"
+
+
+def _values(plan: GluonStreamPlan, slot: str) -> str:
+    return f"vs.index({slot}).reshape([{plan.block}, {plan.width}])"
+
+
+def _scores(plan: GluonStreamPlan) -> list[str]:
+    """The scores of the next block, and meanwhile the sum of the one before."""
+    return [
+        f"        next = (it + 1) % {plan.buffers}",
+        f"        now = it % {plan.buffers}",
+        f"        mbarrier.wait(keys_there.index(next), (it + 1) // {plan.buffers} & 1)",
+        f"        sc = warpgroup_mma(q, {_keys(plan, 'next')}, zero, use_acc=False, is_async=True)",
+        f"        mbarrier.wait(values_there.index(now), it // {plan.buffers} & 1)",
+        f"        acc = warpgroup_mma(packed, {_values(plan, 'now')}, acc, is_async=True)",
+        "        sc = warpgroup_mma_wait(num_outstanding=1, deps=(sc,))",
+        "        mbarrier.arrive(keys_free.index(next), count=1)",
+    ]
+
+
+def _last(plan: GluonStreamPlan) -> list[str]:
+    """The sum of the last block."""
+    return [
+        f"    mbarrier.wait(values_there.index(it % {plan.buffers}), it // {plan.buffers} & 1)",
+        f"    acc = warpgroup_mma(packed, {_values(plan, f'it % {plan.buffers}')}, acc, "
+        "is_async=True)",
+        "    acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
+        f"    mbarrier.arrive(values_free.index(it % {plan.buffers}), count=1)",
+    ]
+
+
+_RINGS = ("keys_there", "keys_free", "values_there", "values_free")
+_SHARED = ("qs", "ks", "vs", "queries_there", *_RINGS)
+
+
+def _produce(
+    plan: GluonStreamPlan, m: int, n: int, names: Sequence[str], place: Sequence[str]
+) -> list[str]:
+    """The warp that copies: the rows of both warpgroups, then keys and values in turn."""
+
+    def at(one: Streamed, own: str) -> str:
+        found = [own if a in (m, n) else f"a{a}" for a in one.axes[:-1]]
+        return f"[{', '.join([*found, '0'])}]"
+
+    rows = [
+        line
+        for w in WARPGROUPS
+        for line in (
+            f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
+            f"    tma_load(d0, {at(plan.queries, f'first + {int(w) * plan.rows}')}, "
+            f"queries_there.index({w}), qs.index({w}))",
+        )
+    ]
+    ring = [
+        line
+        for name, tensor, buffer, one in (
+            ("keys", "d1", "ks", plan.keys), ("values", "d2", "vs", plan.values),
+        )
+        for line in (
+            f"        mbarrier.wait({name}_free.index(slot), phase ^ 1)",
+            f"        mbarrier.expect({name}_there.index(slot), {tensor}.block_type.nbytes)",
+            f"        tma_load({tensor}, {at(one, 'r1')}, {name}_there.index(slot), "
+            f"{buffer}.index(slot))",
+        )
+    ]  # fmt: skip
+    return [
+        "@gluon.jit", f"def produce({', '.join(['d0', 'd1', 'd2', *_SHARED, *names])}):", *place,
+        *rows, "    it = 0", f"    for r1 in range(start, end, {plan.block}):",
+        f"        slot = it % {plan.buffers}", f"        phase = it // {plan.buffers} & 1",
+        *ring, "        it += 1", "", "",
+    ]  # fmt: skip
+
+
+def _consume(
+    plan: GluonStreamPlan, names: Sequence[str], place: Sequence[str], lines: Sequence[str]
+) -> list[str]:
+    def layout(columns: int) -> str:
+        return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
+                f"instr_shape=[16, {columns}, 16])")  # fmt: skip
+
+    given = ", ".join([*_SHARED, *names, "W: gl.constexpr"])
+    body = [line.replace("FIRST_KEYS", _keys(plan, "0")) for line in lines]
+    return [
+        "@gluon.jit", f"def consume({given}):",
+        f"    LS: gl.constexpr = {layout(plan.block)}",
+        f"    LO: gl.constexpr = {layout(plan.width)}",
+        "    LP: gl.constexpr = gl.DotOperandLayout(0, LO, 2)", *place,
+        f"    om = first + W * {plan.rows}",
+        f"    q = qs.index(W).reshape([{plan.rows}, {plan.depth}])",
+        f"    acc = gl.zeros([{plan.rows}, {plan.width}], gl.float32, LO)",
+        *body, "", "",
+    ]  # fmt: skip
+
+
+def _kernel(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
+    shared, more = ", ".join(_SHARED), "".join([f", {name}" for name in names])
+    memory = [
+        f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
+        f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
+        for name, tensor, count, one in (
+            ("qs", "d0", len(WARPGROUPS), plan.queries), ("ks", "d1", plan.buffers, plan.keys),
+            ("vs", "d2", plan.buffers, plan.values),
+        )
+    ]  # fmt: skip
+    barriers = [
+        f"    {name} = gl.allocate_shared_memory(gl.int64, "
+        f"[{len(WARPGROUPS) if name == 'queries_there' else plan.buffers}, 1], "
+        "mbarrier.MBarrierLayout())"
+        for name in ("queries_there", *_RINGS)
+    ]
+    starts = [
+        f"        mbarrier.init({name}.index(i), count={2 if name.endswith('free') else 1})"
+        for name in _RINGS
+    ]
+    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])
+    given, copies = plan.registers
+    return [
+        "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
+        f"    for i in gl.static_range({len(WARPGROUPS)}):",
+        "        mbarrier.init(queries_there.index(i), count=1)",
+        f"    for i in gl.static_range({plan.buffers}):", *starts,
+        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "
+        f"[{given}, {copies}])",
+    ]  # fmt: skip

@@ -1,0 +1,68 @@
+"""Folds for Hopper's own form of an online reduction: masks, scores, statistics, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fulgurite as fg
+from fulgurite.codegen.cuda.tiling import HOPPER
+
+GLUON = replace(HOPPER, gluon_stream=True, stream_fast_exp=True)
+Array = np.ndarray[Any, Any]
+
+
+class Fold(NamedTuple):
+    """Attention with a way to change scores, over queries (b, h, m, d) and keys (b, h, n, d)."""
+
+    name: str
+    scores: Callable[..., Any]  # of scores, rows and columns, and the module to do it in
+    dtype: str = "bfloat16"
+    shared: int = 1  # query heads for each head of keys and values
+    statistics: bool = False  # is the log-sum-exp of rows a result as well?
+
+    def inputs(
+        self, b: int, h: int, m: int, n: int, d: int
+    ) -> tuple[tuple[tuple[int, ...], str], ...]:
+        """Shapes and dtypes of queries, keys and values."""
+        if self.shared > 1:
+            few = (b, h // self.shared, 1, n, d)
+            shapes: list[Any] = [(b, h // self.shared, self.shared, m, d), few, few]
+        else:
+            shapes = [(b, h, m, d), (b, h, n, d), (b, h, n, d)]
+        return tuple([(shape, self.dtype) for shape in shapes])
+
+    def __call__(self, q: Any, k: Any, v: Any) -> Any:
+        scores = (q @ fg.swapaxes(k, -1, -2)).astype("float32") * q.shape[-1] ** -0.5
+        rows, columns = fg.arange(q.shape[-2])[:, None], fg.arange(k.shape[-2])
+        return fg.softmax(self.scores(scores, rows, columns, fg), axis=-1).astype(self.dtype) @ v
+
+    def exact(self, q: Array, k: Array, v: Array) -> Array:
+        """The same in float64."""
+        q, k, v = (a.astype(np.float64) for a in (q, k, v))
+        scores = (q @ np.swapaxes(k, -1, -2)) * q.shape[-1] ** -0.5
+        rows, columns = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
+        with np.errstate(all="ignore"):
+            scores = self.scores(scores, rows, columns, np)
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            found: Array = weights / weights.sum(-1, keepdims=True) @ v
+        return found
+
+
+LOWEST = -float("inf")
+FOLDS = (
+    Fold("plain", lambda s, r, c, x: s),
+    Fold("causal", lambda s, r, c, x: x.where(c <= r, s, LOWEST)),
+    Fold("window", lambda s, r, c, x: x.where((c <= r) & (r < c + 300), s, LOWEST), "float16"),
+    Fold("alibi", lambda s, r, c, x: x.where(c <= r, s + (c - r) * 0.0625, LOWEST)),
+    Fold("soft_cap", lambda s, r, c, x: x.tanh(s / 20.0) * 20.0),
+    Fold("grouped", lambda s, r, c, x: x.where(c <= r, s, LOWEST), shared=4),
+)  # fmt: skip
+
+
+def fold(name: str) -> Fold:
+    """One of them by name."""
+    return next(f for f in FOLDS if f.name == name)

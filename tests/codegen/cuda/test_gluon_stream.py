@@ -1,0 +1,95 @@
+"""Tests of fulgurite/codegen/cuda/gluon_stream.py: which folds take it, and their text.
+
+Numbers are checked on a GPU (tests/codegen/cuda/on_gpu.py): Gluon has no interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import fulgurite as fg
+from fulgurite.codegen.cuda.source import Launch, TensorMap
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from tests.codegen.cuda.folds import FOLDS, GLUON, fold
+from tests.codegen.cuda.workloads import rendered, scheduled
+from tests.conftest import Golden
+
+
+def launch_of(build: Any, inputs: Any, table: GpuTable = GLUON) -> Launch:
+    (item,) = scheduled(build, inputs).items
+    (launch,) = rendered(item.kernel, table).launches
+    return launch
+
+
+@pytest.mark.parametrize("one", FOLDS, ids=lambda f: f.name)
+def test_attention_with_any_scores_takes_it_in_one_launch(one: Any) -> None:
+    launch = launch_of(one, one.inputs(4, 16, 1000, 1100, 128))
+    assert launch.language == "gluon"
+    assert launch.text.count("sc = warpgroup_mma(") == 2  # the first block is peeled
+    tensors = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    assert [t.shape[-1] for t in tensors] == [128, 128, 128]
+    kept = {a.value for a in launch.arguments if a.source == "param"}
+    assert not kept & {t.param for t in tensors}  # factors come by the copy engine alone
+
+
+def test_it_is_off_until_the_table_says_otherwise() -> None:
+    one = fold("causal")
+    assert not HOPPER.gluon_stream and not HOPPER.stream_fast_exp
+    launch = launch_of(one, one.inputs(4, 16, 1000, 1000, 64), HOPPER)
+    assert launch.language == "triton" and "libdevice.exp" in launch.text
+
+
+def test_all_three_roles_walk_the_same_blocks() -> None:
+    one = fold("window")
+    text = launch_of(one, one.inputs(4, 16, 1000, 1000, 64)).text
+    begins = [line for line in text.splitlines() if line.strip().startswith(("start =", "end ="))]
+    assert len(begins) == 4 and begins[:2] == begins[2:]
+    assert "gl.maximum(" in begins[1]  # one block at least: its scores are waited for
+
+
+def test_heads_that_share_keys_read_them_at_one_place() -> None:
+    one = fold("grouped")
+    launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))
+    queries, keys, _ = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    assert len(queries.shape) == len(keys.shape) + 1
+
+
+def test_few_rows_float32_and_odd_memory_are_left_to_the_other_form() -> None:
+    one = fold("plain")
+    for inputs in (
+        one.inputs(1, 1, 128, 4096, 64), one._replace(dtype="float32").inputs(8, 16, 512, 512, 64),
+        one.inputs(8, 16, 512, 512, 63),
+    ):  # fmt: skip
+        (item,) = scheduled(
+            lambda q, k, v: fg.softmax(q @ fg.swapaxes(k, -1, -2)) @ v, inputs
+        ).items
+        assert all(n.language == "triton" for n in rendered(item.kernel, GLUON).launches)
+
+
+def test_a_kernel_that_must_look_at_the_lock_has_the_other_form() -> None:
+    one = fold("plain")
+    launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))
+    assert not launch.may_be_guarded
+    assert launch_of(one, one.inputs(4, 16, 1024, 1024, 64), HOPPER).may_be_guarded
+
+
+def test_a_fast_exp_is_for_weights_of_16_bits_alone() -> None:
+    fast = replace(HOPPER, stream_fast_exp=True)
+    one = fold("causal")
+    assert "fg_fast_exp(" in launch_of(one, one.inputs(4, 16, 1000, 1000, 64), fast).text
+
+    def wide(q: Any, k: Any, v: Any) -> Any:
+        return fg.softmax(q @ fg.swapaxes(k, -1, -2), axis=-1) @ v
+
+    inputs = (((4, 16, 1000, 64), "float32"),) * 3
+    assert "fg_fast_exp(" not in launch_of(wide, inputs, fast).text
+
+
+def test_the_text_is_as_it_was(golden: Golden) -> None:
+    one = fold("causal")
+    launch = launch_of(one, one.inputs(4, 16, 1000, 1000, 128))
+    given = ", ".join(f"{a.name}={a.value}" for a in launch.arguments)
+    golden(f"# {launch.grid} programs: {given}\n{launch.text}", "cuda/gluon_stream.txt")
