@@ -39,7 +39,7 @@ Anything = "Value | Items | Nothing"
 class Value:
     """One tensor of the model: lazy, and perhaps known on the host."""
 
-    __slots__ = ("_array", "_fold", "_tensor", "constant", "kind", "last", "sources")
+    __slots__ = ("_array", "_fold", "_last", "_tensor", "constant", "kind", "sources")
 
     def __init__(
         self,
@@ -55,14 +55,19 @@ class Value:
         if kind is None:
             kind = kind_of_dtype(tensor.dtype) if tensor is not None else _kind(array)
         self.kind, self.sources, self.constant = kind, sources, constant
-        self.last: Tensor | None = None  # the same with axis 1 at the end, as it lies in memory
+        self._last: Tensor | None = None
 
     @classmethod
-    def channels_last(cls, tensor: Tensor) -> Value:
+    def channels_last(cls, tensor: Tensor, kind: Kind | None = None) -> Value:
         """A value that lies in memory with its channels at the end."""
-        made = cls(fg.moveaxis(tensor, -1, 1))
-        made.last = tensor
+        made = cls(fg.moveaxis(tensor, -1, 1), kind)
+        made._last = tensor
         return made
+
+    @property
+    def last(self) -> Tensor | None:
+        """The same with axis 1 at the end, where it lies in memory so."""
+        return self._last
 
     def fold(self, work: Callable[[], Array | None], sources: frozenset[str]) -> None:
         """Its numbers can be worked out on the host, from these inputs."""
@@ -133,6 +138,13 @@ class Dequantised(Value):
     def shape(self) -> tuple[Any, ...]:
         """Its sizes; a variable one is a node."""
         return self.whole.shape
+
+    @property
+    def last(self) -> Tensor | None:
+        """The same with axis 1 at the end, where its whole numbers lie in memory so."""
+        if self._last is None and self.whole.last is not None and self.is_uniform:
+            self._last = self.decode(self.whole.last)
+        return self._last
 
     @property
     def is_uniform(self) -> bool:

@@ -127,18 +127,30 @@ def test_bytes_that_are_moved_are_quantised_once() -> None:
     np.testing.assert_array_equal(found, np.maximum(turned[..., ::2], turned[..., 1::2]))
 
 
-def test_dequantised_pictures_are_convolved_as_bytes() -> None:
-    x, w = hostile("uint8", 1, 4, 6, 6), hostile("int8", 8, 4, 3, 3)
+@pytest.mark.parametrize(("inner", "groups"), [(4, 1), (16, 1), (8, 8)])
+def test_dequantised_pictures_are_convolved_as_bytes(inner: int, groups: int) -> None:
+    """With channels in front, at the end, and each alone; then quantised and convolved again."""
+    x, w = hostile("uint8", 1, inner, 6, 6), hostile("int8", 8, inner // groups, 3, 3)
     sw, bias = np.linspace(0.01, 0.02, 8, dtype=np.float32), np.ones(8, np.float32)
     nodes = [
         node("DequantizeLinear", "x sa za", "f"), node("DequantizeLinear", "w sw", "g", axis=0),
-        node("Conv", "f g bias", "y", pads=[1, 1, 1, 1]),
+        node("Conv", "f g bias", "c", pads=[1, 1, 1, 1], group=groups),
+        node("QuantizeLinear", "c sy za", "q"), node("DequantizeLinear", "q sy za", "d"),
+        node("DequantizeLinear", "v sw", "h", axis=0), node("Conv", "d h", "y"),
     ]  # fmt: skip
-    found = built(nodes, {"x": x}, {"w": w, "sw": sw, "bias": bias, **SCALES}, "float32")
+    v = hostile("int8", 8, 8, 1, 1)
+    weights = {"w": w, "v": v, "sw": sw, "bias": bias, **SCALES}
+    found = built(nodes, {"x": x}, weights, "float32")
     centred = np.pad(x.astype(int) - 131, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(centred, (3, 3), (2, 3))
-    total = np.einsum("nchwij,ocij->nohw", windows, w.astype(int)).astype(np.float32)
-    want = total * (SCALES["sa"] * sw)[:, None, None] + 1
+    total = (
+        np.einsum("nchwij,ocij->nohw", windows, w.astype(int)) if groups == 1
+        else np.einsum("nohwij,oij->nohw", windows, w[:, 0].astype(int))
+    ).astype(np.float32)  # fmt: skip
+    real = total * (SCALES["sa"] * sw)[:, None, None] + np.float32(1)
+    q = np.clip(np.round(real / SCALES["sy"]) + 131, 0, 255).astype(int) - 131
+    again = np.einsum("nchw,oc->nohw", q, v[:, :, 0, 0].astype(int)).astype(np.float32)
+    want = again * (SCALES["sy"] * sw)[:, None, None]
     np.testing.assert_allclose(found, want, rtol=1e-6)
 
 

@@ -78,7 +78,8 @@ def quantize_linear(op: Call) -> Value:
         op.value(1), op.value(2) if op.has(2) else None, kind
     ):
         return given.whole
-    x = op[0]
+    last = given.last if op[1].size == 1 else None
+    x = op[0] if last is None else last
     axis = axis_of(op.int("axis", 1), x.ndim) if op[1].size > 1 else 0
     block = op.int("block_size", 0)
     precision = op.int("precision", 0)
@@ -91,7 +92,7 @@ def quantize_linear(op: Call) -> Value:
     if op.has(2) and kind not in CODED and kind not in LARGEST:
         zero = spread(op[2].astype(fg.int32), x, axis, block)
     made = quantised(wide(real), wide(scale), zero, kind, bool(op.int("saturate", 1)))
-    return Value(made, kind)
+    return Value.channels_last(made, kind) if last is not None else Value(made, kind)
 
 
 @operator("DequantizeLinear")
@@ -165,7 +166,7 @@ def left_factor(op: Call, place: int, zero: int) -> Whole:
 @operator("ConvInteger")
 def conv_integer(op: Call) -> Tensor:
     """A convolution of whole numbers around their zeros."""
-    return convolution(op, factor(op, 0, 2), kernel(op, 1, 3))
+    return convolution(op, factor(op, 0, 2), kernel(op, 1, 3)).astype(fg.int32)
 
 
 def kernel(op: Call, place: int, zero: int) -> Whole:
@@ -211,7 +212,7 @@ def q_linear_conv(op: Call) -> Tensor:
     bias: Any = op.maybe(8)
     along: Any = (1, -1, *[1] * (x.ndim - 2))
     if bias is not None:
-        total = total + fg.reshape(bias, along)
+        total = total.astype(fg.int32) + fg.reshape(bias, along)
     w_factor = fg.reshape(wide(w_scale), along if w_scale.size > 1 else ())
     scale = _factor(x_scale) * w_factor / _factor(y_scale)
     return requantised(total, scale, y_zero, op.kind(7))

@@ -21,6 +21,7 @@ from ..table import Call
 from ..values import Dequantised, Value
 
 MOST_STEPS = (1 << 31) // (255 * 255)  # products of bytes around their zeros that fit an int32
+FEW_STEPS = (1 << 24) // (255 * 255)  # the same that floats hold exactly
 
 
 @dataclass(frozen=True)

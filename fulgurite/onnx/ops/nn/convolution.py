@@ -20,7 +20,7 @@ from ...errors import ModelError
 from ...table import Call, operator
 from ...values import Dequantised, Value
 from ..movement import padded
-from ..whole import MOST_STEPS, Whole, scale_of, whole
+from ..whole import FEW_STEPS, MOST_STEPS, Whole, product, scale_of, whole
 from ..windows import Windows, windows
 from .normalization import along
 
@@ -51,17 +51,18 @@ def channels_last(op: Call) -> Value | None:
     Rows of channels fill vectors where rows of a picture are too short to.
     """
     x, weight = op[0], op[1]
-    found = _small_windows(op, x, weight)
-    if found is None:
+    found = _small_windows(op, x.node.shape, weight.node.shape)
+    if found is None or x.dtype is not fg.float32:
         return None
     outer, inner, *size = weight.shape
-    space, count = found.counts(x.shape[2:]), len(size)
+    space = found.counts(x.shape[2:])
     given = op.value(0).last
     rows = fg.moveaxis(x, 1, -1) if given is None else given
     if found.is_padded:
         rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
-    kernel = fg.permute_dims(weight, (*range(2, 2 + count), 1, 0))
-    kernel = fg.reshape(kernel, (prod(size) * inner, outer))
+    if prod(size) > prod(found.stride) and (found.is_padded or given is None):
+        rows = rows.contiguous()  # elements are in many windows: turned and padded once
+    kernel = _lines_of(weight)
     if op.value(1).constant:
         op.build.keep(kernel)
     if inner == 1:  # depthwise: a plain one has WIDE channels or more
@@ -72,21 +73,27 @@ def channels_last(op: Call) -> Value | None:
     return Value.channels_last(y + op[2] if op.has(2) else y)
 
 
-def _small_windows(op: Call, x: Tensor, weight: Tensor) -> Windows | None:
-    """The windows of a plain or depthwise convolution with few places in its result."""
-    sizes = (*x.node.shape, *weight.node.shape)
-    if x.ndim < 3 or x.dtype is not fg.float32 or not all(isinstance(n, int) for n in sizes):
-        return None
+def _lines_of(weight: Tensor) -> Tensor:
+    """Weights in the order of windows with their channels at the end."""
     outer, inner, *size = weight.shape
-    groups, channels = op.int("group", 1), x.shape[1]
-    if op.ints_of("kernel_shape") not in (None, [], size) or len(size) != x.ndim - 2:
+    kernel = fg.permute_dims(weight, (*range(2, weight.ndim), 1, 0))
+    return fg.reshape(kernel, (prod(size) * inner, outer))
+
+
+def _small_windows(op: Call, shape: Any, weight: Any) -> Windows | None:
+    """The windows of a plain or depthwise convolution with few places in its result."""
+    if len(shape) < 3 or not all(isinstance(n, int) for n in (*shape, *weight)):
+        return None
+    outer, inner, *size = weight
+    groups, channels = op.int("group", 1), shape[1]
+    if op.ints_of("kernel_shape") not in (None, [], size) or len(size) != len(shape) - 2:
         return None
     plain = groups == 1 and inner == channels >= WIDE
     depthwise = groups == channels == outer and inner == 1 and prod(size) <= TAPS
     most = SMALL if plain else SMALL_EACH if depthwise else 0
-    found = windows(op, x.shape[2:], size)
-    space = found.counts(x.shape[2:])
-    return found if 0 < prod(space) <= most and min(x.shape[0], *space) > 0 else None
+    found = windows(op, shape[2:], size)
+    space = found.counts(shape[2:])
+    return found if 0 < prod(space) <= most and min(shape[0], *space) > 0 else None
 
 
 def _lines(rows: Tensor, found: Windows) -> Tensor:
@@ -126,6 +133,9 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
     groups = op.int("group", 1)
+    if list(weight.shape[:1]) == [1] and prod(size) == prod(found.stride) == groups == 1:
+        y = fg.sum(x * weight, axis=1, keepdims=True)  # one result: a sum, and no product
+        return y if bias is None else y + bias
     if groups == 1 and prod(size) > 1 and weight.shape[1] == x.shape[1]:
         slid = found.slid(x, 2)
         places = [slid.shape[0], *slid.shape[2 : 2 + count]]
@@ -149,9 +159,18 @@ def _few(slid: Tensor, weight: Tensor, bias: Tensor | None, places: list[int]) -
 
 
 def convolution(op: Call, x: Whole, w: Whole) -> Tensor:
-    """A convolution, exact in int32; what is around a picture is its zero."""
-    plain = x.is_bytes and w.is_bytes and w.zero is None and op.int("group", 1) == 1
-    if not plain or (x.zero is not None and x.zero.ndim):
+    """A convolution, exact in int32, or in floats that are; what is around a picture is its zero.
+
+    Windows of few numbers go in floats, which lanes multiply and add at once.
+    """
+    alone = x.is_bytes and w.is_bytes and (x.zero is None or not x.zero.ndim)
+    if alone and op.int("group", 1) > 1 and prod(w.tensor.shape[1:]) <= FEW_STEPS:
+        weight = w.centred.astype(fg.float32)
+        if w.constant:
+            op.build.keep(weight)
+        bytes_ = Whole(x.tensor.contiguous(), x.zero)  # which each window reads again
+        return convolved(op, bytes_.centred.astype(fg.float32), weight, None)
+    if not alone or w.zero is not None or op.int("group", 1) > 1:
         return convolved(op, x.centred, w.centred, None).astype(fg.int32)
     total = convolved(op, x.wide, w.wide, None).astype(fg.int32)
     if x.zero is None:
@@ -163,7 +182,7 @@ def convolution(op: Call, x: Whole, w: Whole) -> Tensor:
     return total - x.zero * inside
 
 
-def real_convolution(op: Call) -> Tensor | None:
+def real_convolution(op: Call) -> Tensor | Value | None:
     """A convolution of dequantised pictures and weights by their bytes; None if they are none."""
     x, w = op.value(0), op.value(1)
     if not (isinstance(x, Dequantised) and isinstance(w, Dequantised) and x.is_uniform):
@@ -173,10 +192,39 @@ def real_convolution(op: Call) -> Tensor | None:
     if prod(w.shape[1:]) > MOST_STEPS:
         return None
     along = (-1, *[1] * (len(x.shape) - 2))
-    per_result = (-1, *[1] * (len(w.shape) - 1))
-    total = convolution(op, whole(x.whole, x.zero), whole(w.whole, w.zero, per_result))
+    weight = whole(w.whole, w.zero, (-1, *[1] * (len(w.shape) - 1)))
+    total = _small_bytes(op, x, weight)
+    if total is not None:
+        y = total.astype(fg.float32) * scale_of(op, x, w, (-1,))
+        return Value.channels_last(y + op[2] if op.has(2) else y)
+    total = convolution(op, whole(x.whole, x.zero), weight)
     y = total.astype(fg.float32) * scale_of(op, x, w, along)
     return y + fg.reshape(op[2], along) if op.has(2) else y
+
+
+def _small_bytes(op: Call, x: Dequantised, w: Whole) -> Tensor | None:
+    """The exact sums of a convolution of small pictures, their channels at the end."""
+    shape = w.tensor.shape
+    found = _small_windows(op, x.shape, shape)
+    zero = np.zeros(()) if x.zero is None else None if x.zero.sources else x.zero.known()
+    if found is None or zero is None or w.zero is not None or not w.is_bytes:
+        return None
+    space, centre = found.counts(x.shape[2:]), whole(x.whole, x.zero)
+    rows = fg.moveaxis(centre.tensor, 1, -1) if x.whole.last is None else x.whole.last
+    if found.is_padded:
+        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)], constant_values=int(zero.reshape(())))
+    centre = Whole(rows.contiguous(), centre.zero)  # which windows read again and again
+    if shape[1] == 1:
+        kernel = _lines_of(w.tensor).astype(fg.float32)
+        if w.constant:
+            op.build.keep(kernel)
+        return _tap_by_tap(centre.centred.astype(fg.float32), kernel, found, space)
+    lines = fg.reshape(_lines(centre.tensor, found), (-1, prod(shape[1:])))
+    kernel = _lines_of(w.tensor)
+    if w.constant:
+        op.build.keep(kernel)
+    total = product(op, Whole(lines, centre.zero), Whole(kernel, None, w.constant))
+    return fg.reshape(total, (x.shape[0], *space, shape[0]))
 
 
 @operator("ConvTranspose")
