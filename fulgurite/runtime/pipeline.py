@@ -49,6 +49,7 @@ from ..graph.memory.in_place import InPlace, Pair
 from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
+from ..graph.passes.expand_zeros import expand_zeros
 from ..graph.passes.materialize_operands import in_memory
 from ..graph.passes.overlap import hide_latency, start_and_wait
 from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
@@ -196,6 +197,7 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
     *REASSOCIATION,
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
+    graph_pass("expand_zeros", lambda s, c: expand_zeros(s, c.order(s)), always),
     graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
     graph_pass("start_and_wait", lambda s, c: start_and_wait(s), always),
     graph_pass("copy_leaf_roots", lambda s, c: copy_leaf_roots(s, c.order(s)), always),

@@ -252,3 +252,21 @@ class Domain(tuple[Condition, ...]):
             if low < first or high >= last:
                 left.append(((-first, terms), max(0, last - first)))
         return Domain(left)
+
+    def without(self, known: Iterable[Condition], bound: Bound) -> Domain:
+        """The conditions that do not follow from one that holds already."""
+        asked = [c for c in self if not any(_follows(c, other, bound) for other in known)]
+        return Domain(asked)
+
+
+def _follows(condition: Condition, other: Condition, bound: Bound) -> bool:
+    """True if a condition on a quotient follows from that on what is divided: rows of a part that
+    ends with a row are those of its elements."""
+    (start, terms), size = condition
+    whole = dict(other[0][1])
+    by = whole.get(terms[0][0], 0) // terms[0][1] if terms else 0
+    found = divide(other[0], by, bound) if by > 1 else None
+    if found is None or found[0][1] != terms:
+        return False
+    first = start - found[0][0]
+    return first >= 0 and first + (other[1] - 1) // by < size

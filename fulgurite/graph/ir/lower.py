@@ -520,7 +520,7 @@ class _Lower:
         self, source: Node, index: Index, valid: Domain, checks: Sequence[Condition]
     ) -> Lowering:
         """The value of a source at an index where checks hold, and 0 elsewhere."""
-        inside = Domain(checks).simplify(self.bound)
+        inside = Domain(checks).simplify(self.bound).without(valid, self.bound)
         inner: Node = yield source, index, valid.intersect(inside)
         return inner if is_zero_outside(inner, inside) else self.where(inside, inner)
 

@@ -171,6 +171,20 @@ def test_a_domain_is_empty_or_implied_only_where_its_places_are() -> None:
         assert places(a.map(lambda index: add(index, number(0)))) == places(a)
 
 
+def test_a_condition_on_rows_follows_from_that_on_their_elements() -> None:
+    """Where 0 <= 8 r + 2 c + k - 8 < 16 holds, so does 0 <= r - 1 < 2, and is not asked again."""
+    found = 0
+    for start, size, first, rows in product((-9, -8, 0, 4), (7, 8, 9, 16), (-2, -1, 0, 1), (1, 2)):
+        known = affine.Domain([((start, ((0, 8), (1, 2), (2, 1))), size)])
+        asked = affine.Domain([((first, ((0, 1),)), rows)])
+        left = asked.without(known, limits)
+        found += not left
+        for v in VALUES:
+            holds, *both = (all(0 <= at(i, v) < n for i, n in d) for d in (known, asked, left))
+            assert not holds or both[0] == both[1]
+    assert found >= 4
+
+
 # --- division ------------------------------------------------------------------------------------
 
 
