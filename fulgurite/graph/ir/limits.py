@@ -21,6 +21,7 @@ class RewriteLimits:
     short_row_elements: int = 32  # of a row whose sum is off by as much as one of them
     # graphs
     tail_elements: int = 4  # of the short part of a concatenation
+    zero_rows: int = 4  # of a product whose zero is worth a sum of the other factor
     contraction_distance: int = 64  # nodes between a sum and a contraction under it
     unwindow_ops: int = 24  # looked through for a product, or for what does not vary
     unwindow_branch_ops: int = 8  # of them that an op with several sources counts for

@@ -16,10 +16,10 @@ from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, FLIP, PERMUTE, RESHAPE, SHRINK, WINDOW, expand, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import substitute
+from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction, own_elements
 
 _MOVES = (EXPAND, RESHAPE, PERMUTE, FLIP, SHRINK, WINDOW)  # what is around a value stays out
-_FEW_ROWS = 4  # the other factor would be read again for so few
 
 
 def expand_zeros(sink: Node, order: Sequence[Node]) -> Node:
@@ -39,7 +39,7 @@ def _expanded(total: Node) -> Node | None:
     for factor, other in (product.src, product.src[::-1]):
         base, zero = _without_zero(factor)
         rows = elements(product.shape) // max(1, own_elements(other))
-        if base is None or zero is None or rows < _FEW_ROWS or not _is_bytes(other):
+        if base is None or zero is None or rows < LIMITS.zero_rows or not _is_bytes(other):
             continue
         summed = other.src[0] if other.op is EXPAND else other
         if any(summed.shape[axis] != product.shape[axis] for axis in total.arg[1]):
