@@ -21,8 +21,15 @@ def _option(default: Any, doc: str, in_key: bool = True, choices: tuple[str, ...
     return field(default=default, metadata={"doc": doc, "in_key": in_key, "choices": choices})
 
 
+class _Kept:
+    """Where options keep their key, which every lookup of a plan asks for."""
+
+    __slots__ = ("_key",)
+    _key: tuple[object, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(_Kept):
     """What can be chosen; see docs/config.md."""
 
     device: str = _option("cpu", "where new tensors live", in_key=False)
@@ -71,7 +78,11 @@ class Options:
     @property
     def key(self) -> tuple[object, ...]:
         """The part of the options that plans depend on."""
-        return tuple([getattr(self, name) for name in _IN_KEY])
+        try:
+            return self._key
+        except AttributeError:
+            object.__setattr__(self, "_key", tuple([getattr(self, name) for name in _IN_KEY]))
+            return self._key
 
 
 _IN_KEY = tuple(f.name for f in fields(Options) if f.metadata["in_key"])

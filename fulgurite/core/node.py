@@ -57,8 +57,8 @@ class Node(Operators):
 
     __slots__ = (
         "__weakref__", "_bounds", "_device", "_likely_bounds", "_shape", "_slice", "_watched",
-        "arg", "dtype", "id", "meta", "op", "origins", "parents", "realized", "src", "tag",
-        "tensors",
+        "arg", "dtype", "id", "memory", "meta", "op", "origins", "parents", "realized", "src",
+        "tag", "tensors",
     )  # fmt: skip
 
     __array_ufunc__ = None  # arrays do not take a node for an object of theirs
@@ -72,8 +72,9 @@ class Node(Operators):
     origins: tuple[Origin, ...]  # the user's lines that made it; beside the node, not in it
     meta: object  # typed metadata of an un-interned copy, else None
     # weak: the interned nodes that have this one as a source; most have one, kept without a list
-    parents: _Entry | list[_Entry] | None
-    tensors: list[Any] | None  # weak: the registry's entries whose root this node is
+    parents: _Entry | WeakList | None
+    tensors: WeakList | None  # weak: the registry's entries whose root this node is
+    memory: Any  # of a BUFFER, if it has any: the registry's
     realized: weakref.ref[Node] | None  # the buffer that holds its value already, if any
     _shape: Shape  # this and the next are computed on first use: see the properties
     _device: str | None
@@ -88,7 +89,7 @@ class Node(Operators):
         self.id = next(_ids)
         self.origins = ()
         self.meta = None
-        self.parents = self.tensors = self.realized = None
+        self.parents = self.tensors = self.realized = self.memory = None
 
     # Properties, not `__getattr__`: a class that has it pays for it at every attribute, 30 times.
 
@@ -191,6 +192,23 @@ class _Entry(weakref.ref[Node]):
     key: Key | None  # None once the node is gone: a dead key must keep nothing alive
 
 
+class WeakList(list["weakref.ref[Any]"]):
+    """Weak references, of which the dead ones go when as many again were added: amortised."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, references: Iterable[weakref.ref[Any]]) -> None:
+        super().__init__(references)
+        self.limit = 64
+
+    def add(self, reference: weakref.ref[Any]) -> None:
+        """One more."""
+        self.append(reference)
+        if len(self) > self.limit:
+            self[:] = [r for r in self if r() is not None]
+            self.limit = max(64, 2 * len(self))
+
+
 _ids = itertools.count(1)
 _live: dict[Key, _Entry] = {}
 _lock = threading.RLock()  # re-entrant: the collector may run _forget while we hold it
@@ -230,13 +248,11 @@ def make(
             parents = source.parents
             if parents is None:
                 source.parents = entry
-            elif isinstance(parents, list):
-                parents.append(entry)
-                count = len(parents)
-                if count >= 64 and count & count - 1 == 0:  # now and then drop the dead ones
-                    parents[:] = [p for p in parents if p() is not None]
+            elif type(parents) is WeakList:
+                parents.add(entry)
             else:
-                source.parents = [parents, entry] if parents() is not None else entry
+                alive = parents() is not None  # type: ignore[operator]
+                source.parents = WeakList([parents, entry]) if alive else entry  # type: ignore[list-item]
         return created
 
 

@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from ...core.node import Node, above
+from ...core.node import Node, WeakList, above, live_nodes
 from ...core.ops.collective import is_memory
 from ...core.ops.effect import ASSIGN, TAPE, WATCH
 from ...core.ops.leaf import BUFFER, SINK
@@ -83,7 +83,6 @@ class Registry:
     def __init__(self) -> None:
         self.ids = itertools.count(1)
         self._entries: dict[int, _Slot] = {}
-        self._storage: weakref.WeakKeyDictionary[Node, Storage] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
         self._returned = threading.Condition(self._lock)
         self._taken: dict[int, int] = {}  # id of a buffer whose memory is out -> thread
@@ -182,15 +181,16 @@ class Registry:
         """Give a BUFFER node its memory, once."""
         assert buffer.op is BUFFER, f"{buffer!r} is not a buffer"
         with self._lock:
-            if buffer in self._storage:
+            if buffer.memory is not None:
                 raise IdentityError(f"{buffer!r} has memory already", "please report this")
-            self._storage[buffer] = storage
+            buffer.memory = storage
 
     def storage(self, buffer: Node) -> Storage | None:
         """The memory of a BUFFER node, if it has any."""
         if self.writing:
             self.wait()
-        return self._storage.get(buffer)
+        found: Storage | None = buffer.memory
+        return found
 
     def wait(self) -> None:
         """Wait until no other thread is writing over memory."""
@@ -202,14 +202,14 @@ class Registry:
         """The memory of a BUFFER node; if a thread has taken it, wait what becomes of it."""
         if self.writing:
             self.wait()
-        found = self._storage.get(buffer)
+        found: Storage | None = buffer.memory
         if found is not None:
             return found
         with self._returned:
             while (owner := self._taken.get(id(buffer))) is not None:
                 assert owner != threading.get_ident(), f"{buffer!r} is being written over"
                 self._returned.wait()
-            found = self._storage.get(buffer)
+            found = buffer.memory
         if found is None and buffer in self._gone:
             if self._gone[buffer] == "given away":
                 raise LostError(
@@ -225,26 +225,26 @@ class Registry:
 
     def replace(self, entry: Entry, buffer: Node, storage: Storage) -> None:
         """Give a BUFFER node other memory: only for one that this single entry knows."""
-        self._storage[buffer] = storage
+        buffer.memory = storage
         entry.key = -next(self.ids)
 
     def release(self, buffer: Node) -> None:
         """Let go of a buffer's memory, if it has any."""
-        with self._lock:
-            self._storage.pop(buffer, None)
+        buffer.memory = None
 
     def take(self, buffer: Node) -> Storage | None:
         """Take a buffer's memory, to write over it or to give it back."""
         with self._lock:
-            found = self._storage.pop(buffer, None)
+            found: Storage | None = buffer.memory
             if found is not None:
+                buffer.memory = None
                 self._taken[id(buffer)] = threading.get_ident()
             return found
 
     def give_back(self, buffer: Node, storage: Storage) -> None:
         """The memory that was taken is this buffer's again."""
         with self._returned:
-            self._storage[buffer] = storage
+            buffer.memory = storage
             del self._taken[id(buffer)]
             self._returned.notify_all()
 
@@ -258,7 +258,7 @@ class Registry:
     def lose(self, buffer: Node, how: bool | str = True) -> None:
         """A buffer has no memory any more: its writing was interrupted, or it was given away."""
         with self._lock:
-            self._storage.pop(buffer, None)
+            buffer.memory = None
             self._gone[buffer] = how
 
     def give_away(self, entry: Entry, buffer: Node) -> None:
@@ -273,21 +273,21 @@ class Registry:
 
     def buffer_count(self) -> int:
         """How many buffers have memory."""
-        return len(self._storage)
+        return len(self.holdings())
 
     def buffer_bytes(self) -> int:
         """How many bytes they hold together."""
-        with self._lock:
-            return sum(storage.nbytes for storage in list(self._storage.values()))
+        return sum([storage.nbytes for _, storage in self.holdings()])
 
     def holdings(self) -> list[tuple[Node, Storage]]:
         """Every buffer that has memory, with that memory."""
         with self._lock:
-            return list(self._storage.items())
+            buffers = [node for node in live_nodes() if node.op is BUFFER]
+            return [(b, b.memory) for b in buffers if b.memory is not None]
 
     def buffers_without_tensor(self) -> list[Node]:
         """Buffers with memory that are the root of no live tensor."""
-        return [b for b in list(self._storage) if not any(_entries_at(b))]
+        return [b for b, _ in self.holdings() if not any(_entries_at(b))]
 
     # --- the becomes-map ---------------------------------------------------------------------
 
@@ -364,14 +364,10 @@ def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) 
 
 def _hang(node: Node, slot: _Slot) -> None:
     """Note at a node that an entry has it as its root."""
-    slots = node.tensors
-    if slots is None:
-        node.tensors = [slot]
-        return
-    slots.append(slot)
-    count = len(slots)
-    if count >= 64 and count & count - 1 == 0:  # now and then drop the dead ones
-        slots[:] = [s for s in slots if s() is not None]
+    if node.tensors is None:
+        node.tensors = WeakList([slot])
+    else:
+        node.tensors.add(slot)
 
 
 def _entries_at(node: Node) -> list[Entry]:
