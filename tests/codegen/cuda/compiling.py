@@ -29,7 +29,7 @@ MORE: dict[str, Any] = {
     "functions": (
         lambda x: fg.lgamma(fg.exp(x)) + fg.cbrt(fg.sin(x)) + x**1.5, (((1000,), "float32"),),
     ),
-    "gluon": (product("gelu"), product("gelu").inputs(4096, 4096, 4096)),
+    "gluon": (product("residual"), product("residual").inputs(4096, 4096, 4096)),
     "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
     "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1000, 1000, 128)),
 }  # fmt: skip
