@@ -34,6 +34,7 @@ from ..step_executor import StepCode
 from . import driver as cuda
 from .kernels import CudaKernel, KernelTable
 from .memory import BorrowedBlock, CudaBuffer, MemoryPool
+from .staging import STAGED_BYTES, Staging
 
 if TYPE_CHECKING:
     from .timing import StreamTimes
@@ -149,6 +150,8 @@ class CudaDevice(BaseDevice):
     def _reclaim(self) -> None:
         for program in list(self.programs):
             program.forget()
+        if "copies" in vars(self):
+            self.copies.empty()
 
     # --- checks of indices that are waited for later ---------------------------------------------
 
@@ -247,6 +250,16 @@ class CudaDevice(BaseDevice):
             nbytes *= n
         return CudaBuffer(buffer.block, buffer.address + offset, nbytes)
 
+    def from_host(self, array: Array, share: bool = False) -> Buffer:
+        """A copy of an array's values; large ones are copied while kernels run."""
+        if array.nbytes >= STAGED_BYTES:
+            self.enter()
+            with self._timed("to the device", array.nbytes):
+                made = self.copies.put(np.ascontiguousarray(array))
+            if made is not None:
+                return made
+        return super().from_host(array, share)
+
     def copy_in(self, host: Array, to: Buffer) -> None:
         """Values of a contiguous host array; pageable memory is staged before this returns."""
         self.enter()
@@ -341,6 +354,11 @@ class CudaDevice(BaseDevice):
         self.enter()
         self._reclaim()
         return self.pool.empty()
+
+    @cached_property
+    def copies(self) -> Staging:
+        """The stream that large arrays come by."""
+        return Staging(self)
 
     # --- code ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
@@ -17,6 +18,7 @@ from fulgurite.codegen.cuda.compiler import compile_launch, ptx_of
 from fulgurite.codegen.cuda.source import Launch, TensorMap
 from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.runtime.cuda.driver import tensor_cells
+from tests.codegen.cuda.folds import fold
 from tests.codegen.cuda.products import GLUON, product
 from tests.codegen.cuda.workloads import rendered, scheduled, workload
 
@@ -27,8 +29,9 @@ MORE: dict[str, Any] = {
     "functions": (
         lambda x: fg.lgamma(fg.exp(x)) + fg.cbrt(fg.sin(x)) + x**1.5, (((1000,), "float32"),),
     ),
-    "gluon": (product("gelu"), product("gelu").inputs(4096, 4096, 4096)),
+    "gluon": (product("residual"), product("residual").inputs(4096, 4096, 4096)),
     "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
+    "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1000, 1000, 128)),
 }  # fmt: skip
 
 
@@ -52,7 +55,9 @@ def main() -> None:
             else:
                 build, inputs = workload(name).build, workload(name).inputs
             known = set()
-            table = GLUON if name.startswith("gluon") else HOPPER
+            table = HOPPER
+            if name.startswith("gluon"):
+                table = replace(GLUON, gluon_stream=True, stream_fast_exp=True)
             for item in scheduled(build, inputs).items:
                 for launch in rendered(item.kernel, table).launches:
                     if (launch.text, launch.warps) in known:

@@ -49,4 +49,4 @@ def test_machine_code_fits_every_gpu() -> None:
         assert one["registers"] * one["threads"] <= REGISTERS, one
         assert one["shared"] <= SHARED[one["capability"]], one
         assert one["params"][0] == one["params"][1], one
-    assert [one["params"][0] for one in made if one["name"].startswith("gluon")] != [0, 0]
+    assert all([one["params"][0] for one in made if one["name"].startswith("gluon")])

@@ -2,8 +2,8 @@
 
    `fake_fail(name, after, code)` makes a function report a code after so many good calls of it;
    `fake_count(what)` says how many launches, graph launches and handles there are. Work given to a
-   stream is queued and done when somebody waits, or before memory is given back, in order. A kernel
-   does nothing, or what `fake_on_launch` was given: it is called with the module's image and the
+   stream is queued and done when somebody waits, or before memory is given back: that of one stream
+   in order, of several in any order that events allow. A kernel does nothing, or what `fake_on_launch` was given: it is called with the module's image and the
    values of the arguments. An image begins with how many arguments its kernel has.
    `fake_idle(1)` leaves out what graphs do: their launches are counted and cost next to nothing, so
    that the host's own time can be measured. */
@@ -14,7 +14,7 @@
 #include <string.h>
 
 static char fail_name[64];
-static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, calls, idle, maps, version = 13000;
+static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, calls, idle, maps, beside, version = 13000;
 
 static int failing(const char *name) {
   calls++;
@@ -38,6 +38,7 @@ int fake_count(const char *what) {
   if (!strcmp(what, "waits")) return waits;
   if (!strcmp(what, "calls")) return calls;
   if (!strcmp(what, "maps")) return maps;
+  if (!strcmp(what, "beside")) return beside;
   return open_handles;
 }
 
@@ -46,42 +47,74 @@ static Run on_launch;
 void fake_on_launch(Run run) { on_launch = run; }
 
 struct module { char image[112]; int count; };
+struct event { int recorded, done; };
 struct work {
-  int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept` */
+  int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept`, 5 record, 6 wait */
   void *to; const void *of; size_t bytes; unsigned char byte;
-  struct module *module; uint64_t *arguments; void *kept; struct work *next;
+  struct module *module; uint64_t *arguments; void *kept; struct event *event; int ticket;
+  struct work *next;
 };
-static struct work *first, *last;
+#define STREAMS 256
+struct stream { void *context; struct work *first, *last; };
+static struct stream default_stream, *streams[STREAMS] = {&default_stream};
+static int stream_count = 1, tickets;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, turn = PTHREAD_MUTEX_INITIALIZER;
 
-static int enqueue(struct work given) {
+static struct stream *of(void *stream) { return (uintptr_t)stream > 2 ? stream : &default_stream; }
+static int enqueue(struct work given, void *stream) {
   struct work *one = malloc(sizeof *one);
-  *one = given;
+  struct stream *to = of(stream);
+  *one = given; one->next = 0;
   pthread_mutex_lock(&lock);
-  if (last) last->next = one; else first = one;
-  last = one;
+  if (to->last) to->last->next = one; else to->first = one;
+  to->last = one;
   pthread_mutex_unlock(&lock);
   return 0;
 }
-static int enqueue_kernel(struct module *module, uint64_t *values) {
+static int enqueue_kernel(struct module *module, uint64_t *values, void *stream) {
   uint64_t *arguments = malloc(8 * (module->count + 1));
   memcpy(arguments, values, 8 * module->count);
-  return enqueue((struct work){.kind = 3, .module = module, .arguments = arguments});
+  return enqueue((struct work){.kind = 3, .module = module, .arguments = arguments}, stream);
 }
-static void run_all(void) {
-  pthread_mutex_lock(&turn); /* one thread at a time does the work, in order */
+static struct work *next_work(void) { /* the first of some stream that waits for nothing */
+  struct stream *chosen = 0;
+  int ready = 0;
+  for (int i = 0; i < stream_count; i++) {
+    struct work *head = streams[i]->first;
+    if (!head || (head->kind == 6 && head->event->done < head->ticket)) continue;
+    if (rand() % ++ready == 0) chosen = streams[i];
+  }
+  if (!chosen) return 0;
+  struct work *one = chosen->first;
+  chosen->first = one->next;
+  if (!chosen->first) chosen->last = 0;
+  return one;
+}
+/* work until a stream is idle, an event is reached, or (neither) all is done */
+static void run_until(struct stream *idle_stream, struct event *reached) {
+  pthread_mutex_lock(&turn); /* one thread at a time does the work */
   for (;;) {
+    if (idle_stream && !idle_stream->first) break;
+    if (reached && reached->done >= reached->recorded) break;
     pthread_mutex_lock(&lock);
-    struct work *one = first;
-    if (one) { first = one->next; if (!first) last = 0; }
+    struct work *one = next_work();
     pthread_mutex_unlock(&lock);
     if (!one) break;
     if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
     else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
-    else if (on_launch) on_launch(one->module->image, one->arguments);
+    else if (one->kind == 5) { if (one->event->done < one->ticket) one->event->done = one->ticket; }
+    else if (one->kind == 3 && on_launch) on_launch(one->module->image, one->arguments);
     free(one->arguments); free(one->kept); free(one);
   }
   pthread_mutex_unlock(&turn);
+}
+static void run_all(void) { run_until(0, 0); }
+#define PINNED 64
+static struct { char *start; size_t bytes; } pinned[PINNED]; /* copies read it when they are done */
+static int is_pinned(const void *at) {
+  for (int i = 0; i < PINNED; i++)
+    if ((char *)at >= pinned[i].start && (char *)at < pinned[i].start + pinned[i].bytes) return 1;
+  return 0;
 }
 
 int cuInit(unsigned flags) { CHECK return 0; }
@@ -128,25 +161,50 @@ int cuMemAllocFromPoolAsync(uint64_t *out, size_t nbytes, void *pool, void *stre
   CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++; return 0;
 }
 int cuMemFreeAsync(uint64_t address, void *stream) { CHECK run_all(); free((void *)address); open_handles--; return 0; }
-int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) { CHECK *out = malloc(nbytes); open_handles++; return 0; }
-int cuMemFreeHost(void *address) TAKE(address)
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) {
-  OF(s) void *kept = malloc(n); memcpy(kept, of, n);
-  return enqueue((struct work){.kind = 4, .of = kept, .kept = kept, .to = (void *)to, .bytes = n});
+int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) {
+  CHECK *out = malloc(nbytes); open_handles++;
+  for (int i = 0; i < PINNED; i++)
+    if (!pinned[i].start) { pinned[i].start = *out; pinned[i].bytes = nbytes; break; }
+  return 0;
 }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { OF(s) return enqueue((struct work){.kind = 1, .to = to, .of = (void *)of, .bytes = n}); }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)of, .bytes = n}); }
-int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}); }
-int cuStreamCreate(void **out, unsigned flags) { CHECK *out = malloc(16); *(void **)*out = current; open_handles++; return 0; }
-int cuStreamDestroy_v2(void *stream) TAKE(stream)
-int cuStreamSynchronize(void *stream) { CHECK waits++; run_all(); return 0; }
-int cuStreamQuery(void *stream) { CHECK return 0; }
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { CHECK return 0; }
-int cuEventCreate(void **out, unsigned flags) GIVE(out)
-int cuEventDestroy_v2(void *event) TAKE(event)
-int cuEventRecord(void *event, void *stream) { CHECK return 0; }
-int cuEventQuery(void *event) { CHECK return 0; }
-int cuEventSynchronize(void *event) { CHECK run_all(); return 0; }
+int cuMemFreeHost(void *address) {
+  for (int i = 0; i < PINNED; i++) if (pinned[i].start == address) pinned[i].start = 0, pinned[i].bytes = 0;
+  TAKE(address)
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of_, size_t n, void *s) {
+  OF(s) beside += of(s) != streams[1];
+  if (is_pinned(of_)) return enqueue((struct work){.kind = 1, .to = (void *)to, .of = of_, .bytes = n}, s);
+  void *kept = malloc(n); memcpy(kept, of_, n);
+  return enqueue((struct work){.kind = 4, .of = kept, .kept = kept, .to = (void *)to, .bytes = n}, s);
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { OF(s) return enqueue((struct work){.kind = 1, .to = to, .of = (void *)from, .bytes = n}, s); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)from, .bytes = n}, s); }
+int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}, s); }
+int cuStreamCreate(void **out, unsigned flags) {
+  CHECK struct stream *made = calloc(1, sizeof *made);
+  if (stream_count == STREAMS) return 1;
+  made->context = current; streams[stream_count++] = made; *out = made; open_handles++; return 0;
+}
+int cuStreamDestroy_v2(void *stream) { /* its place among all streams is kept */
+  CHECK run_until(of(stream), 0); open_handles--; return 0;
+}
+int cuStreamSynchronize(void *stream) { CHECK waits++; run_until(of(stream), 0); return 0; }
+int cuStreamQuery(void *stream) { CHECK run_until(of(stream), 0); return 0; }
+int cuStreamWaitEvent(void *stream, struct event *event, unsigned flags) {
+  CHECK return enqueue((struct work){.kind = 6, .event = event, .ticket = event->recorded}, stream);
+}
+int cuEventCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct event)); open_handles++; return 0; }
+int cuEventDestroy_v2(void *event) { run_all(); TAKE(event) }
+int cuEventRecord(struct event *event, void *stream) {
+  CHECK event->recorded = ++tickets;
+  return enqueue((struct work){.kind = 5, .event = event, .ticket = event->recorded}, stream);
+}
+int cuEventQuery(struct event *event) {
+  CHECK if (event->done >= event->recorded) return 0;
+  if (rand() % 2) return 600;
+  run_until(0, event); return 0;
+}
+int cuEventSynchronize(struct event *event) { CHECK run_until(0, event); return 0; }
 int cuEventElapsedTime(float *out, void *first, void *last) { CHECK *out = 1.0f; return 0; }
 static void values_of(struct module *module, void **params, uint64_t *out) {
   for (int i = 0; i < module->count; i++) out[i] = *(uint64_t *)params[i];
@@ -155,7 +213,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
   OF(stream) if (!gx || !bx) return 1;
   uint64_t values[512];
-  values_of(f, params, values); enqueue_kernel(f, values); launches++; return 0;
+  values_of(f, params, values); enqueue_kernel(f, values, stream); launches++; return 0;
 }
 struct node { void *function; unsigned grid[3], block[3], shared; void **params, **extra; void *kernel, *context; };
 struct kept { struct module *module; uint64_t values[512]; struct kept *next, **after; size_t count; int done; };
@@ -209,6 +267,6 @@ int cuGraphLaunch(void *exec, void *stream) {
     }
     if (!chosen) return 0;
     chosen->done = graph_launches;
-    enqueue_kernel(chosen->module, chosen->values);
+    enqueue_kernel(chosen->module, chosen->values, stream);
   }
 }

@@ -4,9 +4,10 @@
 alone on the GPU, in the order of worth: `gluon` (Hopper's own forms of products and folds against
 float64 at random shapes), `tiles` (variants of kernels, timed: rows, products, folds), `functions`
 (short forms of functions, their largest errors), `cold` (first calls, the training step and its
-host time), `profile`, `bench` (bench/cuda.py beside torch and JAX, short), `end` (a model's step
-with Hopper's forms on and off). Then side by side until time is up: `suites` (`-m cuda`), `fuzz`
-(graphs and programs), `train` (charlm and digits), `sanitize` (memcheck, racecheck, initcheck).
+host time), `copies` (batches beside steps), `profile`, `bench` (bench/cuda.py beside torch and
+JAX, short), `end` (a model's step with Hopper's forms on and off). Then side by side until time is
+up: `suites` (`-m cuda`), `fuzz` (graphs and programs), `train` (charlm and digits), `sanitize`
+(memcheck, racecheck, initcheck).
 Every part is a process of its own with its own limit: none stops the others. What is printed is
 short; logs go to `$OUT` (or a folder that is named).
 """
@@ -32,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 from tests.runtime.cuda.on_gpu import (  # noqa: E402 (the path comes first)
     BOTH_FORMS,
     COLD,
+    COPIES,
     FUNCTIONS,
     PROFILE,
     STEP,
@@ -158,7 +160,7 @@ TILES = {
 def alone(until: float, parts: Sequence[str]) -> None:
     """What must not be disturbed, as long as there is time."""
     say(last(Part("doctor", [sys.executable, "-c", DOCTOR], 15).wait(), 400))
-    for part in ("gluon", "tiles", "functions", "cold", "profile", "bench", "end"):
+    for part in ALONE:
         if part in parts:
             ALONE[part](until)
 
@@ -199,6 +201,12 @@ def cold(until: float) -> None:
             say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 600))
 
 
+def copies(until: float) -> None:
+    """Copies of batches beside steps."""
+    if left(until) > 8:
+        say("copies:", last(script("copies", COPIES, 20), 400))
+
+
 def profile(until: float) -> None:
     """The kernels of the step, one by one; the step in one chain."""
     cache = {"FULGURITE_CACHE_DIR": str(OUT / "cache-step")}
@@ -220,8 +228,8 @@ def end(until: float) -> None:
 
 
 ALONE = {
-    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "profile": profile,
-    "bench": bench, "end": end,
+    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "copies": copies,
+    "profile": profile, "bench": bench, "end": end,
 }  # fmt: skip
 CHAIN = "from fulgurite.runtime.cuda import executor; executor.MOST_BRANCHED = 0\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"

@@ -119,6 +119,32 @@ pr.disable(); pstats.Stats(pr).sort_stats("tottime").print_stats(12)
 print(f"MLP""",
 )
 
+COPIES = """
+import time
+import numpy as np, fulgurite as fg
+from fulgurite.runtime.device import get_device
+dev = get_device("cuda")
+w = fg.Tensor(np.ones((4096, 4096), "float32") / 4096).astype("bfloat16").realize()
+batches = [np.full((4096, 4096), i, "float32") for i in range(4)]  # 64 MiB each
+step = fg.jit(lambda x: ((((x.astype("bfloat16") @ w) @ w) @ w) @ w).sum())
+kept = fg.Tensor(batches[0]).realize()
+def run(make, n=30):
+    for i in range(4): y = step(make(i))
+    dev.synchronize(); a = time.perf_counter()
+    for i in range(n): y = step(make(i))
+    host = time.perf_counter() - a; dev.synchronize()
+    return 1e3 * (time.perf_counter() - a) / n, 1e3 * host / n, y.item()
+alone = run(lambda i: kept)
+def copy(i): return fg.Tensor(batches[i % 4]).realize()
+for i in range(4): copy(i)
+dev.synchronize(); a = time.perf_counter()
+for i in range(30): x = copy(i)
+dev.context.synchronize(); copies = 1e3 * (time.perf_counter() - a) / 30
+both = run(copy)
+print(f"a step {alone[0]:.2f} ms, a copy of 64 MiB {copies:.2f} ms, both {both[0]:.2f} ms (host {both[1]:.2f}); "
+      f"all overlap: {max(alone[0], copies):.2f}, none: {alone[0] + copies:.2f}")
+"""
+
 FUNCTIONS = """
 import numpy as np
 from dataclasses import replace
