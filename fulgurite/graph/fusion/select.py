@@ -16,8 +16,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from .budget import BUDGET
+
 Value: TypeAlias = Hashable
-STEPS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class NoPlanError(Exception):
 
 def extract(
     producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value] = (),
-    steps: int = STEPS, memory: int | None = None, agree: Agree | None = None,
+    steps: int = BUDGET.plan_steps, memory: int | None = None, agree: Agree | None = None,
     start: Sequence[Producer] = (),
 ) -> Extraction:  # fmt: skip
     """The cheapest producers found within so many steps, of those that agree with each other.

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ...core.node import Node
+from ...core.op import Op
 from ...core.ops.elementwise import ABS, CAST, EQ, LE, LT, MAX, MIN, NE, NEG, SUB, WHERE
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import CONST, PARAM
@@ -365,40 +366,64 @@ def _within(value: Node, frame: Node) -> tuple[Axis, ...]:
 
 def _along(node: Node, source: Node, number: int) -> list[Axis]:
     """For each axis of a source where it is read, in the axes of the node."""
-    op = node.op
     same: list[Axis] = [("axis", i) if n != 1 else _FIRST for i, n in enumerate(node.shape)]
-    if op is EXPAND:
-        return [_FIRST if n == 1 else a for n, a in zip(source.shape, same, strict=True)]
-    if op is PERMUTE:
-        return [same[node.arg.index(i)] for i in range(source.ndim)]
-    if op is RESHAPE:
-        place = same_axes(source.shape, node.shape)
-        if place is not None:
-            return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
-        return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]
-    if op is PAD or op is SHRINK:
-        starts = [start for start, _ in pairs(node)]
-        return [
-            _shifted(a, start if op is SHRINK else -start)
-            if isinstance(start, int)
-            else ("from", op, start, a)
-            for a, start in zip(same, starts, strict=True)
-        ]
-    if op is FLIP:
-        return [("back", a) if i in node.arg else a for i, a in enumerate(same)]
-    if op is WINDOW:
-        axis, _, stride, dilation = node.arg
-        slides: Axis = ("window", stride, dilation, same[axis], same[-1])
-        return [slides if i == axis else same[i] for i in range(source.ndim)]
-    if op is REDUCE:
-        # the loop of one element: lowering names it by the axes in use there
-        return [("all", node, i, *same) if i in node.arg[1] else a for i, a in enumerate(same)]
-    if op is GATHER and number == 1:
+    if node.op is GATHER and number == 1:
         return same
-    if op is GATHER:
-        picked: Axis = ("picked", node.src[1], *same)
-        return [picked if i == node.arg else a for i, a in enumerate(same)]
-    return [("somewhere", node, number, i) for i in range(source.ndim)]
+    moves = _MOVES.get(node.op)
+    if moves is None:
+        return [("somewhere", node, number, i) for i in range(source.ndim)]
+    return moves(node, source, same)
+
+
+def _expanded(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    return [_FIRST if n == 1 else a for n, a in zip(source.shape, same, strict=True)]
+
+
+def _permuted(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    return [same[node.arg.index(i)] for i in range(source.ndim)]
+
+
+def _reshaped(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    place = same_axes(source.shape, node.shape)
+    if place is not None:
+        return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
+    return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]
+
+
+def _cut_or_padded(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    found: list[Axis] = []
+    for axis, (start, _) in zip(same, pairs(node), strict=True):
+        if isinstance(start, int):
+            found.append(_shifted(axis, start if node.op is SHRINK else -start))
+        else:
+            found.append(("from", node.op, start, axis))
+    return found
+
+
+def _flipped(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    return [("back", a) if i in node.arg else a for i, a in enumerate(same)]
+
+
+def _windowed(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    axis, _, stride, dilation = node.arg
+    slides: Axis = ("window", stride, dilation, same[axis], same[-1])
+    return [slides if i == axis else same[i] for i in range(source.ndim)]
+
+
+def _folded(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    """The loop of one element: lowering names it by the axes in use there."""
+    return [("all", node, i, *same) if i in node.arg[1] else a for i, a in enumerate(same)]
+
+
+def _gathered(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    picked: Axis = ("picked", node.src[1], *same)
+    return [picked if i == node.arg else a for i, a in enumerate(same)]
+
+
+_MOVES: dict[Op, Callable[[Node, Node, list[Axis]], list[Axis]]] = {
+    EXPAND: _expanded, PERMUTE: _permuted, RESHAPE: _reshaped, PAD: _cut_or_padded,
+    SHRINK: _cut_or_padded, FLIP: _flipped, WINDOW: _windowed, REDUCE: _folded, GATHER: _gathered,
+}  # fmt: skip
 
 
 def _shifted(axis: object, steps: object) -> Axis:

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...core.node import toposort
-from .segments import Pieces
+from .segments import SegmentGraph, memory_of
 from .single_writer import Law, Part, questions
 
 
 class Writers:
     """The law for the plans of one schedule."""
 
-    def __init__(self, work: Pieces) -> None:
+    def __init__(self, work: SegmentGraph) -> None:
         self.work = work
-        made = [node for _, outputs, _ in work.pieces for node in outputs]
+        made = [node for _, outputs, _ in work.segments for node in outputs]
         asked = questions(toposort(made))
         self.law = Law(asked) if asked else None
         self.greedy: list[Part] = []
         if self.law is not None:
             self.greedy = [
-                Part(cut[0].kind, outputs, work.memory(cut)) for _, outputs, cut in work.pieces
+                Part(cut[0].kind, outputs, memory_of(cut)) for _, outputs, cut in work.segments
             ]
 
     def concern(self, region: Iterable[int]) -> bool:

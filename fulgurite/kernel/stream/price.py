@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.passes import UNWATCHED, Watch, run_passes
-from ...graph.fusion.machine import CostTable, both, kept_time, memory_time, work_of
+from ...graph.fusion.machine import CostTable, both, memory_time, spill_time, work_of
 from ...graph.fusion.proposals import Proposal
 from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.lower import lower
@@ -85,19 +85,19 @@ def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:
         sum([_product_time(depth, table) for depth in depths])
         for depths in (work.depths, work.widths)
     ]
-    rate = table.simple / 2 if work.is_plain else table.walked
-    walk = work.walked / rate + work.strided / table.strided
+    rate = table.elementwise_rate / 2 if work.is_plain else table.stream_rate
+    walk = work.walked / rate + work.strided / table.strided_rate
     arithmetic = work.elements * (inside * work.again + beside + work.again * walk) * work.share
-    arithmetic += work.packed / table.packed
+    arithmetic += work.packed / table.pack_rate
     memory = memory_time(moved + work.moved, table)
     time = both(memory, arithmetic + work.overhead, table)
-    return time + kept_time([work.held], table)
+    return time + spill_time([work.held], table)
 
 
 def _product_time(depth: int, table: CostTable) -> float:
     """Nanoseconds of so many products: many in a row go as fast as in a GEMM."""
     share = min(1.0, depth / ORDER.block_steps)
-    return 2 * depth / (share * table.products + (1 - share) * table.folded)
+    return 2 * depth / (share * table.gemm_rate + (1 - share) * table.stream_gemm_rate)
 
 
 def nodes_along_n(
