@@ -138,7 +138,7 @@ class Regions:
         if not (info.is_batched or again):
             return False
         reads = [a.axes for accesses in info.reads.values() for a in accesses]
-        return max(map(info.access.count, reads)) <= info.size
+        return max(map(info.access.count, reads), default=0) <= info.size
 
     # --- regions ---------------------------------------------------------------------------------
 
