@@ -16,8 +16,8 @@ from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import PARAM
+from fulgurite.graph.fusion.build_schedule import Segment
 from fulgurite.graph.fusion.search import REGIONS, Searcher
-from fulgurite.graph.fusion.segments import Segment
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Extractor, Schedule
 from fulgurite.graph.passes.simplify import simplify

@@ -232,9 +232,9 @@ class Candidates:
 
     def statistics_on_the_way(self, candidate: FusionCandidate) -> Outputs:
         """The statistics that a kernel computes on its way."""
-        return tuple([made for i in candidate.inlined for made in self.kept_of_rows(i)])
+        return tuple([made for i in candidate.inlined for made in self.statistics_of(i)])
 
-    def kept_of_rows(self, segment: int) -> Outputs:
+    def statistics_of(self, segment: int) -> Outputs:
         """The results of a segment if it is statistics alone, or else its statistics."""
         place = self.region[segment]
         if self.graph.is_statistic(place) and not self.graph.picks(place):

@@ -16,6 +16,7 @@ That is legality; whether it pays is a matter of cost.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import product
 from typing import NamedTuple
@@ -56,17 +57,17 @@ def closures(graph: SegmentGraph, place: int, limits: Limits) -> tuple[list[Clos
 
     A segment without a reduction is the epilogue of one that it reads.
     """
-    near = frozenset(graph.producers(place))
-    info = None if near.isdisjoint(limits.vanishing) else graph.info(place)
+    visited = frozenset(graph.producers(place))
+    info = None if visited.isdisjoint(limits.vanishing) else graph.info(place)
     if info is None:
-        return [], near
+        return [], visited
     if info.access.reduced:
         passes = [_Pass(graph, place, side, limits) for side in _sides(info)]
     else:
         passes = list(_epilogues(graph, place, info, limits))
     found = [p.closure() for p in passes]
-    near = near.union(*[p.edges for p in passes])
-    return list(dict.fromkeys([c for c in found if c.levels])), near
+    visited = visited.union(*[p.edges for p in passes])
+    return list(dict.fromkeys([c for c in found if c.levels])), visited
 
 
 def _epilogues(
@@ -183,24 +184,30 @@ class _Pass:
 
         All reads of it must be at one place: what is read at two would be computed twice.
         """
-        info, edges = self.graph.info(place), self.edges[place]
+        info = self.graph.info(place)
         if info is None or not self.operands.isdisjoint(info.writes):
             return None
-        found = [self.names_by(place, info, node, read) for node, read in edges]
-        names = next((f for f in found if f is not None), None)
-        if names is None:
+        edges = self.edges[place]
+        legal = [found for node, read in edges
+                 if (found := self.names_by(place, info, node, read)) is not None]  # fmt: skip
+        names = dict(ChainMap(*legal))  # the first counts
+        reads = [relate(read, info.writes[node]) for node, read in edges]
+        if not legal or not all(self.is_read_at(names, read) for read in reads):
             return None
-        for (node, read), own_names in zip(edges, found, strict=True):
-            met = relate(read, info.writes[node])
-            if own_names is None and not met.keys() <= names.keys():
-                return None  # a result with axes of its own
-            names = {**(own_names or {}), **names}
-            if any(not met[a] <= names[a] and self.in_one_loop(met[a] | names[a]) for a in met):
-                return None
         operands = [n for n, reads in info.reads.items() if not _axes(reads) <= names.keys()]
         if any(self.graph.producer_of.get(node) in self.inside for node in operands):
             return None
         return names
+
+    def is_read_at(self, names: Mapping[int, Axes], met: Mapping[int, Axes]) -> bool:
+        """True if a read is where the names of a producer's axes say, in each loop of the root.
+
+        An axis without a name is one that no legal read goes along: of another result, say.
+        """
+        return all(
+            axis in names and (axes <= names[axis] or not self.in_one_loop(axes | names[axis]))
+            for axis, axes in met.items()
+        )
 
     def in_one_loop(self, axes: Axes) -> bool:
         """True if some axes belong to one result of the root: each may have axes of its own."""

@@ -153,20 +153,20 @@ def _views(order: Sequence[Node]) -> dict[Node, float]:
     """How often each node is computed: anew for every way it is moved, and for every window."""
     if not any([node.op in (SHRINK, PAD, FLIP, WINDOW) for node in order]):
         return dict.fromkeys(order, 1.0)
-    ways: dict[Node, dict[tuple[Node, ...], float]] = {node: {} for node in order}
-    ways[order[-1]][()] = 1.0
+    views: dict[Node, dict[tuple[Node, ...], float]] = {node: {} for node in order}
+    views[order[-1]][()] = 1.0
     for node in reversed(order):
         moves = node.op in (SHRINK, PAD, FLIP)
         times = 1.0
         if node.op is WINDOW:
             times = max(1.0, elements(node.shape) / max(1, elements(node.src[0].shape)))
         for source in node.src:
-            mine = ways[source]
+            mine = views[source]
             if len(mine) < COUNTING.moved_views:
-                for way, count in ways[node].items():
-                    further = (*way, node) if moves else way
+                for view, count in views[node].items():
+                    further = (*view, node) if moves else view
                     mine[further] = max(mine.get(further, 0), count * times)
-    return {node: sum(found.values()) for node, found in ways.items()}
+    return {node: sum(found.values()) for node, found in views.items()}
 
 
 def _blocks(order: Iterable[Node]) -> int:
@@ -200,13 +200,13 @@ def time_of(kernel: Kernel, table: CostTable) -> float:
 
 
 def memory_time(moved: float, table: CostTable) -> float:
-    """Nanoseconds to move so many bytes: what caches hold is near, the rest comes from memory."""
-    near = min(moved, table.cache_bytes)
-    return near / table.cache_bw + (moved - near) / table.dram_bw
+    """Nanoseconds to move so many bytes: what exceeds the caches comes from DRAM."""
+    cached = min(moved, table.cache_bytes)
+    return cached / table.cache_bw + (moved - cached) / table.dram_bw
 
 
 def spill_time(sizes: Iterable[int], table: CostTable, avoidable: Iterable[int] = ()) -> float:
-    """The price of values of so many bytes that are kept between kernels.
+    """The price of values of so many bytes that stay in memory between kernels.
 
     A quarter of the caches is free: other values are there at the same time. `avoidable` are the
     sizes of values that a stream does without: of plans that are about as quick the one that keeps
@@ -216,8 +216,8 @@ def spill_time(sizes: Iterable[int], table: CostTable, avoidable: Iterable[int] 
     for size in sizes:
         spilled += max(0.0, size - table.cache_bytes / 4)
         scarce += max(0.0, size - table.large_bytes)
-    kept = table.spill_ns_per_byte * spilled + table.scarce_ns_per_byte * scarce
-    return kept + table.avoidable_ns_per_byte * sum(avoidable)
+    spill = table.spill_ns_per_byte * spilled + table.scarce_ns_per_byte * scarce
+    return spill + table.avoidable_ns_per_byte * sum(avoidable)
 
 
 def both(memory: float, arithmetic: float, table: CostTable) -> float:

@@ -18,12 +18,12 @@ from typing import Protocol
 from ...core.node import Node
 from ..ir.kernel import Kernel
 from ..ir.kernel_kind import KernelKind
-from .budget import BUDGET, SearchBudget
+from .budget import BUDGET, FusionBudget
+from .build_schedule import Segment
 from .machine import CostTable, time_of
 from .proposals import Proposal, Source
 from .report import Alternative, RegionReport
 from .search import RegionSearch, Searcher
-from .segments import Segment
 from .select import Extraction, NoPlanError, Producer, extract
 
 
@@ -80,7 +80,7 @@ class WideSearcher(Searcher):
 
     def __init__(
         self, sources: Sequence[Source], table: CostTable, alone: Sequence[Source] = (),
-        measure: Measure | None = None, budget: SearchBudget = BUDGET,
+        measure: Measure | None = None, budget: FusionBudget = BUDGET,
     ) -> None:  # fmt: skip
         super().__init__(sources, table, budget)
         self.alone, self.measure = tuple(alone), measure
@@ -137,22 +137,23 @@ class WideSearcher(Searcher):
         limit = inf
         if self.measure.mode == "ties":
             limit = self.budget.tie * min([e.cost for e in entrants])
-        near = [e for e in entrants if e.cost <= limit]
-        if len(near) > 1:
-            times = self.measure([e.kernel for e in near], self.table)
-            for entrant, timing in zip(near, times, strict=True):
+        rivals = [e for e in entrants if e.cost <= limit]
+        if len(rivals) > 1:
+            times = self.measure([e.kernel for e in rivals], self.table)
+            for entrant, timing in zip(rivals, times, strict=True):
                 entrant.timed(timing)
 
     def weighed(self, search: RegionSearch, wanted: list[Node], given: set[Node]) -> list[Producer]:
         """The producers of a region with times where they matter, without those that are wrong."""
-        if self.measure is None:
-            return search.producers
         known = search.producers
-        todo = known if self.measure.mode == "full" else near_ties(
-            known, lambda some: extract(some, wanted, given, self.budget.plan_steps))  # fmt: skip
-        kernels = [search.kernel_of(p) for p in todo]
-        kernels = [k if k.kind == "fold" else self.settled(k).kernel for k in kernels]
-        times = dict(zip([p.name for p in todo], self.measure(kernels, self.table), strict=True))
+        if self.measure is None:
+            return known
+        if self.measure.mode == "full":
+            times = self.timings(search, known, self.measure)
+        else:
+            steps = self.budget.plan_steps
+            tied = near_ties(known, lambda some: extract(some, wanted, given, steps))
+            times = self.timings(search, tied, self.measure)
         costs = {p.name: self.weigh(search, p, times.get(p.name)) for p in known}
         search.report.alternatives = [
             replace(a, cost=costs[name], what=a.what + _said(times.get(name)))
@@ -161,9 +162,16 @@ class WideSearcher(Searcher):
         wrong = {name for name, timing in times.items() if timing is not None and not timing.right}
         wrong &= search.offers.keys()
         found = [replace(p, cost=costs[p.name]) for p in known if p.name not in wrong]
-        greedy = [p.cost for p in found if p.name not in search.offers]
-        search.report.greedy = sum(greedy)
+        search.report.greedy = sum([p.cost for p in found if p.name not in search.offers])
         return found
+
+    def timings(
+        self, search: RegionSearch, producers: Sequence[Producer], measure: Measure
+    ) -> dict[str, Timing | None]:
+        """What a race says of the kernels of some producers."""
+        kernels = [search.kernel_of(p) for p in producers]
+        kernels = [k if k.kind == "fold" else self.settled(k).kernel for k in kernels]
+        return dict(zip([p.name for p in producers], measure(kernels, self.table), strict=True))
 
     def weigh(self, search: RegionSearch, producer: Producer, timing: Timing | None) -> float:
         """What a producer costs by its time, if that is known."""

@@ -20,10 +20,11 @@ from ...core.ops.leaf import PARAM
 from ..ir.kernel import Cut, Extractor, in_laws
 from ..ir.queries import elements
 from . import KINDS
-from .budget import BUDGET, SearchBudget
+from .budget import BUDGET, FusionBudget
+from .build_schedule import Segment
 from .inline import Closure, Limits, closures
 from .machine import CostTable, memory_time, spill_time, work_of
-from .segments import Segment, SegmentGraph, byte_count, memory_of
+from .segments import SegmentGraph, byte_count, memory_of
 
 # (segment of the region, number of its output), or below 0: of its statistics
 Outputs: TypeAlias = "tuple[tuple[int, int], ...]"
@@ -46,7 +47,7 @@ class Regions:
 
     def __init__(
         self, segments: Sequence[Segment], roots: Set[Node], table: CostTable, total: float = 0.0,
-        budget: SearchBudget = BUDGET,
+        budget: FusionBudget = BUDGET,
     ) -> None:  # fmt: skip
         self.graph, self.budget, self.table = SegmentGraph(segments, roots), budget, table
         self.stored = frozenset(self.graph.producer_of)
@@ -59,7 +60,7 @@ class Regions:
         self.regions: list[list[int]] = []
         self.closures: dict[int, list[Closure]] = {}
         self._avoidable: dict[Node, int] = {}
-        self._near: dict[int, Set[int]] = {}  # producers that closures were found among
+        self._visited: dict[int, Set[int]] = {}  # producers that closures were found among
         self.join(self.worth_inlining(budget.min_gain_graph * total / budget.inline_depth))
         if self.regions:
             self.side_outputs = self.stored_on_the_way()
@@ -109,23 +110,21 @@ class Regions:
         """True if a product is computed again in the time to write, keep and read it."""
         _, outputs, (kernel, _, _) = self.graph.segments[place]
         table, size = self.table, max(map(byte_count, outputs))
-        kept = max(size * table.spill_ns_per_byte, spill_time([size], table))
+        spill = max(size * table.spill_ns_per_byte, spill_time([size], table))
         again = work_of(kernel).products / table.stream_gemm_rate
-        return again <= 2 * size / table.dram_bw + kept
+        return again <= 2 * size / table.dram_bw + spill
 
     def avoidable_bytes(self, node: Node) -> int:
         """Bytes of a value that a stream does without: of products not smaller than their factors.
 
-        They are those of a batch, whose factors stay near, and those that are as quick to compute
-        again and have row statistics, for which they would be read once more.
+        They are those of a batch, whose factors stay in caches, and those that are as quick to
+        compute again and have row statistics, for which they would be read once more.
         """
         if node not in self._avoidable:
-            place = self.graph.producer_of.get(node)
-            near = () if place is None else (place, *self.graph.producers(place))
-            size = self.graph.size
-            able = [
-                p for p in near if self.graph.is_contraction(p) and size(p) == elements(node.shape)
-            ]
+            place, graph = self.graph.producer_of.get(node), self.graph
+            makers = () if place is None else (place, *graph.producers(place))
+            size = elements(node.shape)
+            able = [p for p in makers if graph.is_contraction(p) and graph.size(p) == size]
             spares = bool(able) and self._spares_memory(able[0])
             self._avoidable[node] = byte_count(node) if spares else 0
         return self._avoidable[node]
@@ -149,8 +148,8 @@ class Regions:
         recomputed = frozenset([i for i in may_vanish if self.is_quick_again(i)])
         limits = Limits(may_vanish, recomputed, self.budget.inline_depth)
         for place in range(len(self.equal)):
-            if place not in self.closures or not gone.isdisjoint(self._near[place]):
-                self.closures[place], self._near[place] = closures(self.graph, place, limits)
+            if place not in self.closures or not gone.isdisjoint(self._visited[place]):
+                self.closures[place], self._visited[place] = closures(self.graph, place, limits)
         self.inlines = {
             place: frozenset(self.picked_from(place)).union(*[c.segments for c in found])
             for place, found in self.closures.items()
@@ -195,8 +194,8 @@ class Regions:
         """Values that some readers could compute themselves and others need: one stores them."""
         found: set[Node] = set()
         for place in range(len(self.equal)):
-            near = (place, *self.graph.producers(place))
-            whole = self.largest(place) if any(map(self.graph.has_reduction, near)) else {}
+            makers = (place, *self.graph.producers(place))
+            whole = self.largest(place) if any(map(self.graph.has_reduction, makers)) else {}
             readers = {r for some in whole.values() for r in some}
             missed = {r for r in readers if place not in self.inlines[r]}
             if readers - missed:
@@ -285,8 +284,6 @@ class Regions:
         read = {n for i in candidate.statistics for n in graph.row_statistics(region[i])}
         readable = ((self.stored | self.params) - gone.union(outputs)) | read
         kernel, memory, origins = self.extractor.cut(candidate.kind, outputs, readable)
-        right = candidate.plan is None or kernel.body is candidate.body
-        assert right, "a plan for another kernel"
         return outputs, (replace(kernel, plan=candidate.plan), memory, origins)
 
     def stores(self, candidate: FusionCandidate, region: Sequence[int]) -> list[Node]:

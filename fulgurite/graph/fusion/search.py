@@ -21,15 +21,16 @@ from ...core.cache import Cache
 from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..ir.kernel import Cut, Kernel
-from .budget import BUDGET, SearchBudget
+from .budget import BUDGET, FusionBudget
+from .build_schedule import Segment
 from .candidates import Candidates
 from .machine import NO_WORK, CostTable, Work, spill_time, time_of, work_of
 from .proposals import Proposal, Source
 from .regions import FusionCandidate, Regions
 from .report import Alternative, RegionReport
-from .segments import Segment, byte_count, memory_of
+from .segments import byte_count, memory_of
 from .select import Extraction, Producer, extract
-from .single_writer import Part
+from .single_writer import Launch
 from .single_writer_plans import Writers
 
 Choice: TypeAlias = "tuple[tuple[FusionCandidate, str], ...]"  # with what it is, for people
@@ -42,7 +43,7 @@ class Known:
     """What is known of a region: enough to choose again by other costs without searching again."""
 
     proposals: dict[Hashable, list[tuple[str, Proposal]]] = field(default_factory=dict)
-    kernels: dict[FusionCandidate, Kernel] = field(default_factory=dict)  # keep streams alive
+    kernels: dict[Hashable, Kernel] = field(default_factory=dict)  # keep streams alive
     chosen: dict[Hashable, tuple[Choice, RegionReport]] = field(default_factory=dict)
 
 
@@ -53,7 +54,7 @@ class Searcher:
     """A choice among kernels, for one schedule after the other."""
 
     def __init__(
-        self, sources: Sequence[Source], table: CostTable, budget: SearchBudget = BUDGET
+        self, sources: Sequence[Source], table: CostTable, budget: FusionBudget = BUDGET
     ) -> None:
         self.sources, self.table, self.budget = tuple(sources), table, budget
         self.reports: list[RegionReport] = []
@@ -90,20 +91,19 @@ class Searcher:
             key = (
                 equal[mine], total, self.table.digest, self.budget, self.tag, self.curious, within
             )  # fmt: skip
+            found = None
             if key in known.chosen:
                 choice, report = known.chosen[key]
-                report = replace(report, cached=True)
-            else:
+                report, found = replace(report, cached=True), _cut(regions, choice, region)
+            if found is None:
                 self.searched += 1
                 search = RegionSearch(self, regions, region, equal[mine], known, total)
                 search.writers = writers if asked else None
                 choice, report = known.chosen[key] = search.run()
+                found = _cut(regions, choice, region)
             self.reports.append(report)
-            if choice:
-                fused[number] = [
-                    (max([region[i] for i, _ in c.outputs]), (what, *regions.cut(c, region)))
-                    for c, what in choice
-                ]
+            if found:
+                fused[number] = found
         return self.lawful(regions, writers, self.within_memory(regions, fused), fused)
 
     def within_memory(self, regions: Regions, fused: Fused) -> list[Segment]:
@@ -131,7 +131,7 @@ class Searcher:
     ) -> list[Segment]:
         """The segments to run, without choices that agree each alone, but not with each other."""
         while fused and not writers.agree(
-            [Part(cut[0].kind, outputs, memory_of(cut)) for _, outputs, cut in found]
+            [Launch(cut[0].kind, outputs, memory_of(cut)) for _, outputs, cut in found]
         ):
             number = max(fused)
             del fused[number]
@@ -139,6 +139,24 @@ class Searcher:
             some = regions.assembled([s for segments in fused.values() for s in segments])
             found = list(regions.graph.segments) if some is None else some
         return found
+
+
+def _cut(
+    regions: Regions, choice: Choice, region: Sequence[int]
+) -> list[tuple[int, Segment]] | None:
+    """The kernels of a choice; None if one is planned for another body: of other reshapes, say."""
+    found = []
+    for candidate, what in choice:
+        outputs, cut = regions.cut(candidate, region)
+        if not _is_planned(candidate, cut[0]):
+            return None
+        found.append((max([region[i] for i, _ in candidate.outputs]), (what, outputs, cut)))
+    return found
+
+
+def _is_planned(candidate: FusionCandidate, kernel: Kernel) -> bool:
+    """True if the plan of a candidate, if it has one, is for the body of a kernel."""
+    return candidate.plan is None or candidate.body is kernel.body
 
 
 class RegionSearch:
@@ -163,7 +181,7 @@ class RegionSearch:
         self.recomputed: dict[str, frozenset[Node]] = {}  # of every offer: products it computes
         self.known_best: tuple[int, Extraction] | None = None  # of how many producers
         self.writers: Writers | None = None  # of what is compared, if any of it is computed here
-        self.parts: dict[str, Part] = {}  # of every offer
+        self.launches: dict[str, Launch] = {}  # of every offer
 
     def run(self) -> tuple[Choice, RegionReport]:
         """The kernels to run in the place of some segments, and how they were found."""
@@ -212,8 +230,8 @@ class RegionSearch:
                 apart = other.needs.isdisjoint(one.makes) and one.needs.isdisjoint(other.makes)
                 if not apart and not other.needs.isdisjoint(own):
                     return False
-        parts = [self.parts[p.name] for p in chosen if p.name in self.parts]
-        return self.writers is None or not parts or self.writers.agree(parts)
+        launches = [self.launches[p.name] for p in chosen if p.name in self.launches]
+        return self.writers is None or not launches or self.writers.agree(launches)
 
     def products_in(self, candidate: FusionCandidate) -> frozenset[Node]:
         """The products under powers that a candidate computes itself, and does not store."""
@@ -383,7 +401,7 @@ class RegionSearch:
         needs = memory_of(fused)
         if self.regions.waits_for_itself(candidate, self.region, needs):
             return False
-        able = [kind for kind in ("fold", "reduce") if self.is_lawful(Part(kind, outputs, needs))]
+        able = [kind for kind in ("fold", "reduce") if self.is_lawful(Launch(kind, outputs, needs))]
         proposals = self.proposals(candidate, fused[0]) if able else []
         proposals = [(source, p) for source, p in proposals if p.kind in able]
         for source, found in proposals:
@@ -394,21 +412,21 @@ class RegionSearch:
             chosen = replace(candidate, kind=found.kind, plan=found.plan, body=fused[0].body)
             self.offers[name] = chosen, found.what
             self.recomputed[name] = self.products_in(candidate)
-            self.parts[name] = Part(found.kind, outputs, needs)
+            self.launches[name] = Launch(found.kind, outputs, needs)
             cost = found.cost + beside
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(candidate.inlined)))
         return bool(proposals)
 
-    def is_lawful(self, part: Part) -> bool:
+    def is_lawful(self, launch: Launch) -> bool:
         """True if a kernel may run beside all the others as they are."""
-        return self.writers is None or self.writers.agree([part])
+        return self.writers is None or self.writers.agree([launch])
 
     def proposals(self, candidate: FusionCandidate, kernel: Kernel) -> list[tuple[str, Proposal]]:
         """What sources have for a candidate; each is asked once by one table."""
-        key = (candidate, self.who.table.digest)
+        key = (candidate, kernel.body, self.who.table.digest)
         if key not in self.known.proposals:
-            self.known.kernels[candidate] = kernel
+            self.known.kernels[candidate, kernel.body] = kernel
             asked = [(s.name, s.propose(kernel, self.who.table)) for s in self.who.sources]
             fuses = candidate.inlined or candidate.statistics  # or it is a segment as it was
             found = [(name, p) for name, p in asked if p is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...core.node import Node
 from ...core.ops.indexing import GATHER
@@ -20,9 +20,9 @@ from ..ir.kernel import Cut
 from ..ir.queries import elements
 from . import KINDS
 from .access import NO_AXES, Access, KernelAccess, access_of
+from .build_schedule import Segment
 from .machine import COUNTING
 
-Segment: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel
 _PICKS = (GATHER, SHRINK, WINDOW)  # ops that choose elements
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence, Set
 import fulgurite as fg
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.core.node import Node
+from fulgurite.graph.fusion.build_schedule import Segment
 from fulgurite.graph.fusion.regions import Regions
-from fulgurite.graph.fusion.segments import Segment
 from tests.graph.scheduling import schedule
 from tests.graph.searching import lowered
 

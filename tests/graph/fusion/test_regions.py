@@ -10,8 +10,8 @@ import pytest
 import fulgurite as fg
 from fulgurite.config import current
 from fulgurite.core.node import Node
+from fulgurite.graph.fusion.build_schedule import Segment
 from fulgurite.graph.fusion.regions import Regions
-from fulgurite.graph.fusion.segments import Segment
 from fulgurite.graph.ir.queries import elements
 from fulgurite.runtime.pipeline import searcher
 from tests.graph.fusion.regions_of import regions_of

@@ -101,14 +101,14 @@ def test_pieces_as_they_are_merged_ones_a_library_and_stored_rows_compete() -> N
         who = WideSearcher(SOURCES, SHIPPED, alone)
         who.curious = True
         searched([*gradients(2, 64, 16), numbers(1, 70, 70) @ numbers(2, 70, 70)], who)
-        found.append(max(who.reports, key=lambda report: report.pieces))
+        found.append(max(who.reports, key=lambda report: report.segments))
     plain, region = found
     assert region.greedy < plain.greedy  # inside a region the library competes as well
     offers = [a.what for a in region.alternatives]
-    assert region.pieces == 6 and region.greedy > 0  # as they are
+    assert region.segments == 6 and region.greedy > 0  # as they are
     assert sum(what.startswith("fold") for what in offers) >= 3
     assert any("max row, add row" in what and "columns" not in what for what in offers)  # stored
-    single = [[a.what for a in r.alternatives] for r in who.reports if r.pieces == 1]
+    single = [[a.what for a in r.alternatives] for r in who.reports if r.segments == 1]
     assert ["our own contract kernel", "a library"] in single
 
 
@@ -214,7 +214,7 @@ def test_asking_only_what_may_pay_finds_what_asking_everything_finds(name: str) 
         who = Searcher(SOURCES, SHIPPED)
         who.eager = eager
         plans.append(kinds(searched(program(name), who)))
-        known = [r for r in who.reports if r.pieces > 1]
+        known = [r for r in who.reports if r.segments > 1]
         costs.append([report.cost for report in known])
         asked.append(sum(report.asked for report in known))
     assert costs[0] == pytest.approx(costs[1], rel=1e-6) and plans[0] == plans[1]
@@ -289,7 +289,7 @@ def test_layers_are_regions_of_their_own() -> None:
     grads = fg.grad(loss, argnums=tuple(range(7)))(x, *w)
     who = Searcher(SOURCES, SHIPPED)
     searched(grads, who)
-    assert max(report.pieces for report in who.reports) <= BUDGET.region_segments
+    assert max(report.segments for report in who.reports) <= BUDGET.region_segments
     assert who.searched <= 4 < 6 <= len(who.reports)  # the first and the last have other ends
 
 
