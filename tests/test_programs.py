@@ -16,7 +16,9 @@ import fulgurite as fg
 from fulgurite.config import Options
 from fulgurite.core.op import Op
 from fulgurite.core.ops import elementwise
-from fulgurite.graph.fusion import regions
+from fulgurite.graph.fusion import regions, search
+from fulgurite.graph.fusion.regions import FusionCandidate
+from fulgurite.graph.ir.kernel import Kernel
 from tests.fuzz import programs
 from tests.fuzz.programs import Failure, oracle, settings, smaller
 from tests.fuzz.programs.constants import with_constants
@@ -218,6 +220,13 @@ def test_a_plan_that_is_kept_for_other_constants_is_found(monkeypatch: pytest.Mo
     given = (*program.inputs, Input("w0", program.inputs[0].draw, (2, 2)))
     program = replace(program, inputs=given, constants=(0.5,), before=(2.0,))
     assert programs.problem(program, settings.SHAKEN) is None
+    right = search._is_planned
+
+    def is_planned(candidate: FusionCandidate, kernel: Kernel) -> bool:
+        assert right(candidate, kernel), "a plan for another kernel"
+        return True
+
+    monkeypatch.setattr(search, "_is_planned", is_planned)
     monkeypatch.setattr(regions, "in_laws", lambda memory: False)
     fg.clear_caches()
     wrong = programs.problem(program, settings.SHAKEN)

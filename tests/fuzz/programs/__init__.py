@@ -165,7 +165,7 @@ def changed(seed: int, number: int, program: Program, device: str) -> Iterator[F
     """What goes wrong with a share of the programs after a run with other constants."""
     if number % 6 != 1:
         return
-    native = number % 96 == 1 and HAS_LLVM
+    native = number % 48 == 1 and HAS_LLVM
     setting = CUDA[0] if device == "cuda" else NATIVE[0] if native or device == "cpu" else SHAKEN
     program = with_constants(program, Random(number))
     try:
