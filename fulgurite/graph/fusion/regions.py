@@ -100,11 +100,14 @@ class Regions:
         return again * self.equal[place]
 
     def is_quick_again(self, place: int) -> bool:
-        """True if nobody computes a product again, or that is as quick as to keep it."""
+        """True if a product in blocks is as quick as one that is kept.
+
+        That of one reader is not computed again, but slower in blocks than as a GEMM: it pays if
+        statistics of its rows would read it once more, not between two layers.
+        """
         _, outputs, _ = self.graph.segments[place]
-        if self.graph.reader_count(place) < 2 or any(map(self.avoidable_bytes, outputs)):
-            return True
-        return self.beats_keeping(place)
+        once = self.graph.reader_count(place) < 2 and self.graph.is_normalised(place)
+        return once or any(map(self.avoidable_bytes, outputs)) or self.beats_keeping(place)
 
     def beats_keeping(self, place: int) -> bool:
         """True if a product is computed again in the time to write, keep and read it."""

@@ -40,6 +40,7 @@ class StreamWork:
     held: int = 0  # bytes that are held between phases
     overhead: float = 0.0  # nanoseconds of entering blocks
     share: float = 1.0  # of all elements, those that are not skipped
+    idle: float = 1.0  # how much longer arithmetic takes, as too few tiles leave threads idle
     is_plain: bool = False  # True if rows alone are traversed, in registers
     note: str = ""  # what is special about the plan
 
@@ -88,7 +89,7 @@ def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:
     rate = table.elementwise_rate / 2 if work.is_plain else table.stream_rate
     walk = work.walked / rate + work.strided / table.strided_rate
     arithmetic = work.elements * (inside * work.again + beside + work.again * walk) * work.share
-    arithmetic += work.packed / table.pack_rate
+    arithmetic = work.idle * (arithmetic + work.packed / table.pack_rate)
     memory = memory_time(moved + work.moved, table)
     time = both(memory, arithmetic + work.overhead, table)
     return time + spill_time([work.held], table)

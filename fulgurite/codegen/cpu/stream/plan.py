@@ -411,8 +411,16 @@ def _one_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
         moved=3 * plan.m_parts * sums * problem.dtype.itemsize,  # written, read, put together
         overhead=t.block_overhead_ns * batch * plan.m_tiles(problem) * plan.n_blocks(problem),
         share=share,
+        idle=max(1.0, t.priced_units / _units(problem, plan)),
         is_plain=not problem.products and not problem.weighted,
     )
+
+
+def _units(problem: StreamProblem, plan: StreamPlan) -> int:
+    """Tiles that threads share out."""
+    if problem.transposed:
+        return problem.batch * plan.m_parts
+    return problem.batch * plan.m_tiles(problem) * plan.d_tiles(problem) * plan.splits
 
 
 def _one_pass_packed(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) -> int:
