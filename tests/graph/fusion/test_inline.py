@@ -13,6 +13,7 @@ from tests.graph.searching import numbers
 pytestmark = pytest.mark.device("none")
 
 Q, K, V, G = (numbers(i, 2, n, 16) for i, n in ((1, 70), (2, 90), (3, 90), (4, 70)))
+W = numbers(5, 16, 16)  # on the device of the others
 
 
 def _inlined(*asked: fg.Tensor) -> dict[int, set[int]]:
@@ -31,7 +32,7 @@ def test_a_product_inlines_what_it_reduces_as_deep_as_that_goes() -> None:
 
 
 def test_an_operand_of_an_inlined_product_stays_in_memory() -> None:
-    keys = fg.relu(K @ numbers(5, 16, 16))  # a product in the sum of another
+    keys = fg.relu(K @ W)  # a product in the sum of another
     regions = regions_of(fg.softmax(Q @ keys.mT, axis=-1) @ V)
     assert regions.inlines[3] == {1, 2}
 
