@@ -88,7 +88,10 @@ def predicted(result: fg.Tensor) -> float:
     assert choose is not None
     found = scheduled(sink, len(normal.buffers), choose)
     chosen = [
-        a.cost - SHIPPED.compile_ns for r in choose.reports for a in r.alternatives if a.chosen
+        a.cost - SHIPPED.compile_time("fold")
+        for r in choose.reports
+        for a in r.alternatives
+        if a.chosen
     ]
     plain = [time_of(i.kernel, SHIPPED) for i in found.items if i.kernel.kind != "fold"]
     return sum(chosen) + sum(plain)

@@ -10,17 +10,19 @@ from __future__ import annotations
 from ...graph.fusion.machine import MachineModel
 
 SHIPPED = MachineModel(
-    launch_ns=1500.0,
+    launch_ns=250.0,
     cache_bw=70.0,
     dram_bw=18.0,
     cache_bytes=8e6,
     gemm_rate=230.0,
     stream_gemm_rate=220.0,
+    stream_loss=0.5,
     elementwise_rate=65.0,
     stream_rate=100.0,
     overlap=0.7,
     pack_rate=6.5,
     compile_ns=5_000.0,
+    stream_compile_ns=10_000.0,
     proposal_ns=2_000.0,
     spill_ns_per_byte=0.15,
     strided_rate=1.2,

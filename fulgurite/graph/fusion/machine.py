@@ -39,11 +39,13 @@ class MachineModel:
     cache_bytes: float  # bytes that stay in caches from kernel to kernel
     gemm_rate: float  # operations a nanosecond in contractions
     stream_gemm_rate: float  # the same in products inside streaming kernels
+    stream_loss: float  # of a product's time: what it takes longer in tiles of two products
     elementwise_rate: float  # additions a nanosecond in maps and rows
     stream_rate: float  # the same in blocks of a streaming kernel
     overlap: float  # of the smaller of memory and arithmetic, what the larger hides
     pack_rate: float  # numbers a nanosecond that are packed for contractions
     compile_ns: float  # of a kernel that is compiled, spread over the runs it will have
+    stream_compile_ns: float  # the same of a streaming kernel
     proposal_ns: float  # of a fused kernel that is priced, spread in the same way
     spill_ns_per_byte: float  # of an intermediate beyond its share of the caches
     strided_rate: float  # numbers a nanosecond that are read one by one
@@ -56,6 +58,10 @@ class MachineModel:
     def quantised(self) -> MachineModel:
         """The same to two digits."""
         return replace(self, **{f.name: two_digits(getattr(self, f.name)) for f in fields(self)})
+
+    def compile_time(self, kind: str) -> float:
+        """What it costs to compile a kernel."""
+        return self.stream_compile_ns if kind == "fold" else self.compile_ns
 
     @property
     def digest(self) -> str:

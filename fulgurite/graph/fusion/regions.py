@@ -53,8 +53,8 @@ class Regions:
         self.stored = frozenset(self.graph.producer_of)
         self.params = {n for nodes in self.graph.reads for n in nodes if n.op is PARAM}
         self.extractor = Extractor()
-        count = Counter([cut[0] for _, _, cut in segments])  # equal ones are compiled once
-        self.equal = [count[cut[0]] for _, _, cut in segments]
+        self.count = Counter([cut[0] for _, _, cut in segments])  # equal ones are compiled once
+        self.equal = [self.count[cut[0]] for _, _, cut in segments]
         self.may_vanish: Set[int] = frozenset()  # segments that need not run
         self.side_outputs: Set[Node] = frozenset()  # values that one stores for others
         self.regions: list[list[int]] = []
@@ -89,6 +89,11 @@ class Regions:
         each = table.launch_ns + memory_time(moved, table) + spill
         return each * self.equal[place] + table.compile_ns
 
+    def copies(self, places: Iterable[int]) -> int:
+        """How often the kernel of some segments may run, each time with segments of its own."""
+        parts = Counter([self.graph.segments[place][2][0] for place in places])
+        return min([self.count[kernel] // times for kernel, times in parts.items()])
+
     def recomputing(self, place: int) -> float:
         """What it adds that a segment is computed once more, where readers cannot share a pass."""
         readers = {r for n in self.graph.segments[place][1] for r in self.graph.readers.get(n, ())}
@@ -100,22 +105,34 @@ class Regions:
         return again * self.equal[place]
 
     def is_quick_again(self, place: int) -> bool:
-        """True if a product in blocks is as quick as one that is kept.
+        """True if a product in blocks may be as quick as one that is kept.
 
-        That of one reader is not computed again, but slower in blocks than as a GEMM: it pays if
-        statistics of its rows would read it once more, not between two layers.
+        For one reader it is not computed again: reductions of its rows are epilogues of a GEMM.
         """
-        _, outputs, _ = self.graph.segments[place]
-        once = self.graph.reader_count(place) < 2 and self.graph.is_normalised(place)
+        outputs, graph = self.graph.segments[place][1], self.graph
+        once = graph.reader_count(place) < 2 and not self.is_between_products(place)
         return once or any(map(self.avoidable_bytes, outputs)) or self.beats_keeping(place)
 
+    def is_between_products(self, place: int) -> bool:
+        """True if GEMMs read a product as it is, as the next layer does."""
+        return self.graph.is_read_by_products(place) and not self.graph.is_normalised(place)
+
     def beats_keeping(self, place: int) -> bool:
-        """True if a product is computed again in the time to write, keep and read it."""
+        """True if a product is computed in blocks in the time to write, keep and read it.
+
+        Reductions of its rows are made for large ones, so it counts as if it were in memory,
+        whatever its size. Between products it stays in caches if it fits, and for one reader it is
+        not computed again, but longer: tiles are small.
+        """
         _, outputs, (kernel, _, _) = self.graph.segments[place]
         table, size = self.table, max(map(byte_count, outputs))
-        spill = max(size * table.spill_ns_per_byte, spill_time([size], table))
         again = work_of(kernel).products / table.stream_gemm_rate
-        return again <= 2 * size / table.dram_bw + spill
+        if not self.is_between_products(place):
+            spill = max(size * table.spill_ns_per_byte, spill_time([size], table))
+            return again <= 2 * size / table.dram_bw + spill
+        if self.graph.reader_count(place) < 2:
+            again *= table.stream_loss
+        return again <= memory_time(2 * size, table) + spill_time([size], table)
 
     def avoidable_bytes(self, node: Node) -> int:
         """Bytes of a value that a stream does without: of products not smaller than their factors.

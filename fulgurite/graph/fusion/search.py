@@ -64,6 +64,11 @@ class Searcher:
     eager = False  # is everything asked for, also what cannot pay?
     curious = False  # is it asked for afterwards, for the report alone?
 
+    @property
+    def least_saving(self) -> float:
+        """Of what segments cost as they are: to save less may be an error of the model."""
+        return self.budget.min_gain_region
+
     def price(self, kernel: Kernel) -> float:
         """What a segment costs as it is."""
         return time_of(kernel, self.table)
@@ -88,8 +93,10 @@ class Searcher:
             known = REGIONS.get_or_make((mine, names), Known)
             asked = writers.concern(region)  # by what is anywhere in the graph
             within = (regions.key(range(len(segments))), region[0]) if asked else None
+            shared = tuple([regions.equal[place] for place in region])
             key = (
-                equal[mine], total, self.table.digest, self.budget, self.tag, self.curious, within
+                equal[mine], shared, total, self.table.digest, self.budget, self.tag, self.curious,
+                within,
             )  # fmt: skip
             found = None
             if key in known.chosen:
@@ -159,6 +166,11 @@ def _is_planned(candidate: FusionCandidate, kernel: Kernel) -> bool:
     return candidate.plan is None or candidate.body is kernel.body
 
 
+def parts_of(candidate: FusionCandidate) -> list[int]:
+    """The segments of its region that a candidate makes or inlines."""
+    return list(dict.fromkeys([*[i for i, _ in candidate.outputs], *candidate.inlined]))
+
+
 class RegionSearch:
     """The search of one region."""
 
@@ -168,7 +180,7 @@ class RegionSearch:
     ) -> None:  # fmt: skip
         self.who, self.regions, self.region, self.known = who, regions, region, known
         self.segments = [regions.graph.segments[place] for place in region]
-        self.equal, self.compile_ns = equal, who.table.compile_ns / equal
+        self.equal = equal
         self.least_gain = who.budget.min_gain_graph * total / equal  # of a plan
         self.report = RegionReport(len(region))
         self.candidates = Candidates(regions, region)
@@ -187,7 +199,7 @@ class RegionSearch:
         """The kernels to run in the place of some segments, and how they were found."""
         report = self.report
         for number, (_, outputs, cut) in enumerate(self.segments):
-            cost = self.who.price(cut[0]) + self.spill(outputs) + self.compile_ns
+            cost = self.who.price(cut[0]) + self.cost_beside([number], outputs)
             report.greedy += cost
             producer = Producer(f"greedy {number}", tuple(outputs), memory_of(cut), cost)
             self.producers.append(producer)
@@ -210,13 +222,42 @@ class RegionSearch:
             plain = [p for p in self.producers if p.name not in self.offers]
             chosen = extract(self.producers, wanted, given, steps, agree=self.agree, start=plain)
         report.steps += chosen.steps
-        report.complete, report.cost = chosen.complete, chosen.cost
+        report.complete = chosen.complete
         names = {p.name for p in chosen.producers}
+        cost = chosen.cost + self.compiled_apart(chosen.producers)
+        if report.greedy - cost >= self.who.least_saving * report.greedy:
+            report.cost = cost
+        else:
+            names.difference_update(self.offers)
         report.alternatives = [
             replace(a, chosen=name in names)
             for name, a in zip(self.offers, report.alternatives, strict=True)
         ]
         return tuple([offer for name, offer in self.offers.items() if name in names])
+
+    def compiled_apart(self, chosen: Sequence[Producer]) -> float:
+        """What chosen kernels cost to compile beyond their shares: fewer are equal than could be."""
+        bodies = {p: self.body_of(p) for p in chosen}
+        count = Counter(bodies.values())
+        known = Counter([cut[0].body for _, _, cut in self.segments])
+        extra = 0.0
+        for producer, body in bodies.items():
+            copies = self.copies(self.parts(producer))
+            is_offer = producer.name in self.offers
+            outside = 0 if is_offer else copies - known[body] * self.equal
+            time = self.who.table.compile_time(
+                self.offers[producer.name][0].kind if is_offer else ""
+            )
+            extra += time / (outside + count[body] * self.equal) - time / copies
+        return extra
+
+    def body_of(self, producer: Producer) -> Node:
+        """The body of the kernel that a producer would run."""
+        if producer.name in self.offers:
+            body = self.offers[producer.name][0].body
+            assert body is not None
+            return body
+        return self.kernel_of(producer).body
 
     def agree(self, chosen: Sequence[Producer]) -> bool:
         """True if no two chosen kernels compute one GEMM under exp() and exchange results.
@@ -263,7 +304,8 @@ class RegionSearch:
         """The kernel that a producer would run."""
         if producer.name in self.offers:
             return self.regions.cut(self.offers[producer.name][0], self.region)[1][0]
-        return self.segments[int(producer.name.split()[1])][2][0]
+        (place,) = self.parts(producer)
+        return self.segments[place][2][0]
 
     # --- what may pay ----------------------------------------------------------------------------
 
@@ -302,8 +344,7 @@ class RegionSearch:
                 self.bounds[candidate] = self.bound(candidate, f"perhaps {len(self.bounds)}")
             producer = self.bounds[candidate]
             if producer is not None:
-                replaced = {*[i for i, _ in candidate.outputs], *candidate.inlined}
-                saved = sum([self.producers[i].cost for i in replaced]) - producer.cost
+                saved = sum([self.producers[i].cost for i in parts_of(candidate)]) - producer.cost
                 if every or candidate.statistics or saved > least / budget.inline_depth:
                     found.append((saved, candidate, producer))
         found.sort(key=lambda entry: -entry[0])  # stable: of equal ones the first
@@ -366,7 +407,7 @@ class RegionSearch:
         costs = [0.0 if s.least is None else s.least(work, table) for s in self.who.sources]
         if not costs or min(costs) == inf:
             return None
-        cost = min(costs) + self.spill(outputs) + self.compile_ns
+        cost = min(costs) + self.cost_beside(parts_of(candidate), outputs)
         return Producer(name, tuple(outputs), frozenset(needs.difference(outputs)), cost)
 
     def least_work(
@@ -379,7 +420,7 @@ class RegionSearch:
         if candidate in self.cuts or all(number < 0 for _, number in candidate.outputs):
             fused = self.cut(candidate)
             return set(memory_of(fused)), work_of(fused[0])
-        parts = dict.fromkeys([*[i for i, _ in candidate.outputs], *candidate.inlined])
+        parts = parts_of(candidate)
         cuts = [self.segments[i][2] for i in parts if i not in candidate.statistics]
         inside = {node for i in parts for node in self.segments[i][1]}
         needs = {node for cut in cuts for node in memory_of(cut)} - inside
@@ -397,8 +438,7 @@ class RegionSearch:
     def propose(self, candidate: FusionCandidate) -> bool:
         """Ask every source for a kernel; True if there is one."""
         outputs, fused = self.regions.stores(candidate, self.region), self.cut(candidate)
-        report, beside = self.report, self.spill(outputs) + self.compile_ns
-        needs = memory_of(fused)
+        report, needs = self.report, memory_of(fused)
         if self.regions.waits_for_itself(candidate, self.region, needs):
             return False
         able = [kind for kind in ("fold", "reduce") if self.is_lawful(Launch(kind, outputs, needs))]
@@ -413,7 +453,7 @@ class RegionSearch:
             self.offers[name] = chosen, found.what
             self.recomputed[name] = self.products_in(candidate)
             self.launches[name] = Launch(found.kind, outputs, needs)
-            cost = found.cost + beside
+            cost = found.cost + self.cost_beside(parts_of(candidate), outputs, found.kind)
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(candidate.inlined)))
         return bool(proposals)
@@ -433,6 +473,20 @@ class RegionSearch:
             self.known.proposals[key] = [(n, p) for n, p in found if fuses or p.kind != "reduce"]
             self.report.asked += 1
         return self.known.proposals[key]
+
+    def cost_beside(self, parts: Iterable[int], outputs: Sequence[Node], kind: str = "") -> float:
+        """What a kernel of some segments costs beside its time: memory, and to be compiled."""
+        return self.spill(outputs) + self.who.table.compile_time(kind) / self.copies(parts)
+
+    def copies(self, parts: Iterable[int]) -> int:
+        """How often a kernel of some segments may run."""
+        return self.regions.copies([self.region[i] for i in parts])
+
+    def parts(self, producer: Producer) -> list[int]:
+        """The segments that a producer stands for."""
+        if producer.name in self.offers:
+            return parts_of(self.offers[producer.name][0])
+        return [int(producer.name.split()[1])]
 
     def spill(self, outputs: Sequence[Node]) -> float:
         """What it costs that values stay in memory which are no results."""

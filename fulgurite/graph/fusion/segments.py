@@ -149,6 +149,11 @@ class SegmentGraph:
         """How many segments read what one stores."""
         return len({r for node in self.segments[place][1] for r in self.readers.get(node, ())})
 
+    def is_read_by_products(self, place: int) -> bool:
+        """True if a GEMM reads what a segment stores."""
+        readers = [r for node in self.segments[place][1] for r in self.readers.get(node, ())]
+        return any(map(self.is_contraction, readers))
+
     def reduce_across(self, first: int, second: int) -> bool:
         """True if two segments reduce values of one shape along different axes."""
         mine, theirs = self._extents(first), self._extents(second)

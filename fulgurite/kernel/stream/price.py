@@ -36,9 +36,10 @@ class StreamWork:
     again: int = 1  # how often products and walks are done: once for each tile of D
     strided: int = 0  # loads of each element that are not contiguous
     packed: int = 0  # numbers put in order for microkernels
-    moved: int = 0  # bytes written and read between phases
+    moved: int = 0  # bytes written and read on the way
     held: int = 0  # bytes that are held between phases
     overhead: float = 0.0  # nanoseconds of entering blocks
+    phases: int = 1  # that threads wait for each other between
     share: float = 1.0  # of all elements, those that are not skipped
     idle: float = 1.0  # how much longer arithmetic takes, as too few tiles leave threads idle
     is_plain: bool = False  # True if rows alone are traversed, in registers
@@ -90,8 +91,11 @@ def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:
     walk = work.walked / rate + work.strided / table.strided_rate
     arithmetic = work.elements * (inside * work.again + beside + work.again * walk) * work.share
     arithmetic = work.idle * (arithmetic + work.packed / table.pack_rate)
-    memory = memory_time(moved + work.moved, table)
-    time = both(memory, arithmetic + work.overhead, table)
+    memory, between = memory_time(moved + work.moved, table), 0.0
+    if work.phases > 1:  # nothing hides what moves between them
+        memory, between = memory_time(moved, table), memory_time(work.moved, table)
+        between += (work.phases - 1) * table.launch_ns
+    time = both(memory, arithmetic + work.overhead, table) + between
     return time + spill_time([work.held], table)
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, permutations, product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ Repeated = tuple[Node, dict[int, int]]  # a fold, and the axes of another in its
 class Runner:
     """A kernel made ready: what depends on its body alone is computed once."""
 
+    repeated: Mapping[Node, Repeated] = MappingProxyType({})
+
     def __init__(self, kernel: IndexKernel, one_pass: bool = False) -> None:
         self.kernel = kernel
         nodes = [n for n in toposort([kernel.body]) if n.op is not SINK]
@@ -52,7 +55,6 @@ class Runner:
         self.stored = [n.arg[3] for n in stores]  # the axes of each store
         shared = frozenset.intersection(*[self.free[s] for s in stores])
         self.tiled = sorted(shared - whole_axes(self.order))
-        self.repeated: dict[Node, Repeated] = {}
         if one_pass:
             sizes = {a: n for a, n in enumerate(kernel.axes) if a not in self.tiled}
             self.repeated = _repeated(self.order, self.free, sizes)
