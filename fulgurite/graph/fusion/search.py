@@ -236,7 +236,7 @@ class RegionSearch:
         return tuple([offer for name, offer in self.offers.items() if name in names])
 
     def compiled_apart(self, chosen: Sequence[Producer]) -> float:
-        """What chosen kernels cost to compile beyond their shares: fewer are equal than could be."""
+        """What chosen kernels cost to compile beyond their shares: fewer are equal than may be."""
         bodies = {p: self.body_of(p) for p in chosen}
         count = Counter(bodies.values())
         known = Counter([cut[0].body for _, _, cut in self.segments])
