@@ -44,6 +44,7 @@ class Source:
     name: str
     propose: Callable[[Kernel, CostTable], Proposal | None]
     least: Callable[[Work, CostTable], float] | None = None
+    kind: str = "fold"  # of its kernels
     deterministic: bool = True  # are its bits the same on every run and thread count?
 
 
@@ -69,4 +70,4 @@ def least_rows(work: Work, table: CostTable) -> float:
     )
 
 
-ROWS = Source("rows", propose_rows, least_rows)
+ROWS = Source("rows", propose_rows, least_rows, "reduce")

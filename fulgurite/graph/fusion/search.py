@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import floor, inf, log2
+from operator import add
 from typing import TypeAlias
 
 from ...core.cache import Cache
@@ -382,7 +383,7 @@ class RegionSearch:
         found = extract(every, *self.ends(every), budget.bound_steps, start=known.producers)
         self.report.steps += found.steps
         asked = [hopes[p.name][0] for p in found.producers if p.name in hopes]
-        asking = self.who.table.proposal_ns / self.equal * len(asked)
+        asking = self.who.table.proposal_ns / self.equal * (len(self.tried) + len(asked))
         if known.cost - found.cost <= max(
             asking, budget.min_gain_region * known.cost, self.least_gain
         ):
@@ -403,11 +404,13 @@ class RegionSearch:
         ends = [self.segments[i][2][0] for i in dict.fromkeys([i for i, _ in candidate.outputs])]
         after = sum([work_of(k).elementwise for k in ends if k.kind == "contract"])
         work = replace(work, after=after)
-        table = self.who.table
-        costs = [0.0 if s.least is None else s.least(work, table) for s in self.who.sources]
-        if not costs or min(costs) == inf:
+        table, parts = self.who.table, parts_of(candidate)
+        least = [0.0 if s.least is None else s.least(work, table) for s in self.who.sources]
+        beside = [self.cost_beside(parts, outputs, s.kind) for s in self.who.sources]
+        costs = list(map(add, least, beside))
+        cost = min(costs, default=inf)
+        if cost == inf:
             return None
-        cost = min(costs) + self.cost_beside(parts_of(candidate), outputs)
         return Producer(name, tuple(outputs), frozenset(needs.difference(outputs)), cost)
 
     def least_work(
