@@ -410,7 +410,7 @@ def _one_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
         packed=_one_pass_packed(problem, plan, t),
         moved=3 * plan.m_parts * sums * problem.dtype.itemsize,  # written, read, put together
         overhead=t.block_overhead_ns * batch * plan.m_tiles(problem) * plan.n_blocks(problem),
-        phases=2 if problem.transposed else 1,
+        phases=1 + bool(problem.transposed),
         share=share,
         idle=max(1.0, t.priced_units / _units(problem, plan)),
         is_plain=not problem.products and not problem.weighted,
