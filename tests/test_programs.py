@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, replace
 from io import StringIO
+from random import Random
 
 import numpy as np
 import pytest
@@ -15,8 +16,12 @@ import fulgurite as fg
 from fulgurite.config import Options
 from fulgurite.core.op import Op
 from fulgurite.core.ops import elementwise
+from fulgurite.graph.fusion import regions, search
+from fulgurite.graph.fusion.regions import FusionCandidate
+from fulgurite.graph.ir.kernel import Kernel
 from tests.fuzz import programs
 from tests.fuzz.programs import Failure, oracle, settings, smaller
+from tests.fuzz.programs.constants import with_constants
 from tests.fuzz.programs.oracle import Oracle, Unjudged
 from tests.fuzz.programs.program import Input, Line, Program
 from tests.fuzz.programs.shaking import shaken
@@ -208,6 +213,35 @@ def test_a_program_without_finite_numbers_is_refused() -> None:
     with pytest.raises(Unjudged, match="not finite"):
         Oracle.of(one_input("(x0 - x0).log()", "v0.sum()"))
     assert oracle.LARGEST == 1e6
+
+
+def test_a_plan_that_is_kept_for_other_constants_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = one_input("x0 @ w0 + c0", "v0.sum()", shape=(1, 2))
+    given = (*program.inputs, Input("w0", program.inputs[0].draw, (2, 2)))
+    program = replace(program, inputs=given, constants=(0.5,), before=(2.0,))
+    assert programs.problem(program, settings.SHAKEN) is None
+    right = search._is_planned
+
+    def is_planned(candidate: FusionCandidate, kernel: Kernel) -> bool:
+        assert right(candidate, kernel), "a plan for another kernel"
+        return True
+
+    monkeypatch.setattr(search, "_is_planned", is_planned)
+    monkeypatch.setattr(regions, "in_laws", lambda memory: False)
+    fg.clear_caches()
+    wrong = programs.problem(program, settings.SHAKEN)
+    assert wrong is not None and "a plan for another kernel" in wrong
+    assert "c0 = 2.0" in str(Failure(0, 0, program, settings.SHAKEN, wrong))
+
+
+def test_constants_change_in_a_program_that_stays_the_same() -> None:
+    program = programs.write(3, 5)
+    found = with_constants(program, Random(0))
+    assert found.first is not None and found.first.lines == found.lines
+    assert len(found.constants) == len(found.before) > 0
+    assert all(a != b for a, b in zip(found.constants, found.before, strict=True))
+    assert found == with_constants(program, Random(0))
+    assert programs.problem(found, settings.SHAKEN) is None
 
 
 def test_shorter_programs_are_tried_from_the_largest_step_on() -> None:

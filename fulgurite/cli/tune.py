@@ -174,7 +174,7 @@ def _kernels(quick: bool) -> tuple[Runs, Callable[[dict[str, float], CostTable],
         runs[f"copy {size}"] = schedule(numbers(size) + 1).run
     heavy = tanh(exp(numbers(1 << 16) * 0.1) + 1)
     simple = schedule(heavy)
-    simple_work = sum([work_of(item.kernel).simple for item in simple.items])
+    simple_work = sum([work_of(item.kernel).elementwise for item in simple.items])
     runs["simple"] = simple.run
     a, b = numbers(side, side), numbers(side, side)
     product = schedule(a @ b)
@@ -217,16 +217,17 @@ def _kernels(quick: bool) -> tuple[Runs, Callable[[dict[str, float], CostTable],
         plain = simple_work / own("simple")
         flops = 2.0 * side**3
         # arithmetic that was not measured by itself keeps its ratio to what was
-        packing = shipped.packed * plain / shipped.simple
+        packing = shipped.pack_rate * plain / shipped.elementwise_rate
         products = flops / max(1.0, own("product") - packed / packing)
         whole = 4.0 * heads * length * length * 64
-        walking = plain * shipped.walked / shipped.simple
+        walking = plain * shipped.stream_rate / shipped.elementwise_rate
         inside = max(1.0, own("fold") - 15.0 * heads * length * length / walking)
-        vendors = flops / own("library") if "library" in least else shipped.library
+        vendors = flops / own("library") if "library" in least else shipped.blas_rate
         return replace(
-            shipped, launch=launch, near=near, far=far, cache=cache, simple=plain,
-            walked=walking, products=products, folded=min(whole / inside, products),
-            packed=packing, strided=shipped.strided * plain / shipped.simple, library=vendors,
+            shipped, launch_ns=launch, cache_bw=near, dram_bw=far, cache_bytes=cache,
+            elementwise_rate=plain, stream_rate=walking, gemm_rate=products,
+            stream_gemm_rate=min(whole / inside, products), pack_rate=packing, blas_rate=vendors,
+            strided_rate=shipped.strided_rate * plain / shipped.elementwise_rate,
         )  # fmt: skip
 
     return runs, table_from
@@ -242,20 +243,18 @@ def far_and_cache(
     (less, sooner), (more, later) = two
     far = min((more - less) / max(1.0, later - sooner), near)
     if far > 0.9 * near:  # all of it was in caches: nothing is known of memory
-        return min(shipped.far, near), max(shipped.cache, more)
+        return min(shipped.dram_bw, near), max(shipped.cache_bytes, more)
     held = (more / far - later) / (1 / far - 1 / near)
     return far, min(max(held, 1e5), more)
 
 
 _UNITS = {
-    "launch": "ns a kernel", "near": "bytes a ns", "far": "bytes a ns", "cache": "bytes",
-    "products": "operations a ns", "folded": "operations a ns", "simple": "operations a ns",
-    "walked": "operations a ns", "packed": "numbers a ns", "strided": "numbers a ns",
-    "library": "operations a ns", "made": "ns a kernel", "asked": "ns a kernel",
-    "kept": "ns a byte", "large": "bytes", "scarce": "ns a byte", "spared": "ns a byte",
+    "ns": "ns a kernel", "bw": "bytes a ns", "bytes": "bytes", "rate": "operations a ns",
+    "byte": "ns a byte",
 }  # fmt: skip
 
 
 def _print(table: CostTable) -> None:
     for f in fields(table):
-        print(f"  {f.name:<9} {getattr(table, f.name):>12,g}  {_UNITS.get(f.name, '')}".rstrip())
+        unit = _UNITS.get(f.name.rsplit("_", 1)[-1], "")
+        print(f"  {f.name:<21} {getattr(table, f.name):>12,g}  {unit}".rstrip())

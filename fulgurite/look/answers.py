@@ -352,7 +352,7 @@ def plans(seen: Inspection) -> Iterator[Answer]:
             yield Answer("plans", "why are kernels not merged?", (because,), advice)
             return
     for report in seen.reports.regions:
-        if report.pieces > 1 or report.alternatives:
+        if report.segments > 1 or report.alternatives:
             yield Answer("plans", *_plan(report))
 
 
@@ -360,12 +360,12 @@ def _plan(report: RegionReport) -> tuple[str, tuple[str, ...], str]:
     chosen = [a for a in report.alternatives if a.chosen]
     rest = sorted([a for a in report.alternatives if not a.chosen], key=lambda a: a.cost)
     as_they_are = f"as they are: {report.greedy / 1e3:.1f} us"
-    head = f"why is this the plan of {report.pieces} kernels?"
+    head = f"why is this the plan of {report.segments} kernels?"
     lines = [f"chosen: {a.what}: {a.cost / 1e3:.1f} us" for a in chosen] or [
         f"chosen: the kernels {as_they_are}, which is the cheapest"
     ]
     if chosen:
-        lines.append(f"refused: the {report.pieces} kernels {as_they_are}")
+        lines.append(f"refused: the {report.segments} kernels {as_they_are}")
     for a in rest:
         cost, count = f"{a.cost / 1e3:.1f} us", f"for {a.replaces} of the kernels"
         lines.append(f"refused: {a.what}: {cost} {count}")

@@ -50,8 +50,8 @@ def facts_of(schedule: Schedule, item: Item, rates: MachineModel) -> ItemFacts:
     work = work_of(kernel)
     memory = memory_time(moved, rates)
     fold = kernel.kind is KernelKind.FOLD
-    arithmetic = work.products / (rates.folded if fold else rates.products)
-    arithmetic += work.simple / (rates.walked if fold else rates.simple)
+    arithmetic = work.products / (rates.stream_gemm_rate if fold else rates.gemm_rate)
+    arithmetic += work.elementwise / (rates.stream_rate if fold else rates.elementwise_rate)
     shares = _shares(item, _common(schedule, item))
     lines: dict[str, float] = {}
     modules: dict[str, float] = {}

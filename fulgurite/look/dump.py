@@ -13,9 +13,9 @@ graph       nodes: id (their place), op, arg, dtype, shape, src (ids), lines (id
 lines       file, line, path (module path) and code of each user line
 passes      in order: name, level, changed, text (after it; None: as before), and of `simplify` the
             laws that fired: law, source (where it is written), before, after, lines
-fusion      regions: pieces, greedy and cost (nanoseconds), rules (how often each fired), terms,
+fusion      regions: segments, greedy and cost (nanoseconds), rules (how often each fired), terms,
             steps, complete, cached, memory, apart, untried, bounds, and alternatives: what, cost,
-            chosen, replaces (pieces)
+            chosen, replaces (segments)
 kernels     of each item of the schedule: name, kind, reason, lines, reads and writes (slots),
             bytes, flops, least (nanoseconds, a roofline), bound, estimate (nanoseconds by the
             model) and code (a place in `codes`)

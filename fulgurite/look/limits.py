@@ -75,17 +75,17 @@ def _probed(model: MachineModel) -> MachineModel:
         a, b = numbers(PROBE.side, PROBE.side), numbers(PROBE.side, PROBE.side)
         near, far = schedule(numbers(PROBE.near) + 1), schedule(numbers(PROBE.far) + 1)
         heavy, product = schedule((numbers(PROBE.near) * 0.1).exp().tanh()), schedule(a @ b)
-        simple = sum([work_of(item.kernel).simple for item in heavy.items])
-        rates = {
-            "near": 8 * PROBE.near / _least(near.run),
-            "far": 8 * PROBE.far / _least(far.run),
-            "products": 2 * PROBE.side**3 / _least(product.run),
-            "simple": simple / _least(heavy.run),
-        }
-    rates["near"] = max(rates["near"], rates["far"])
-    rates["folded"] = model.folded / model.products * rates["products"]
-    rates["walked"] = model.walked / model.simple * rates["simple"]
-    return replace(model, **rates)
+        work = sum([work_of(item.kernel).elementwise for item in heavy.items])
+        cache_bw = 8 * PROBE.near / _least(near.run)
+        dram_bw = 8 * PROBE.far / _least(far.run)
+        gemm_rate = 2 * PROBE.side**3 / _least(product.run)
+        elementwise_rate = work / _least(heavy.run)
+    return replace(
+        model, cache_bw=max(cache_bw, dram_bw), dram_bw=dram_bw, gemm_rate=gemm_rate,
+        elementwise_rate=elementwise_rate,
+        stream_gemm_rate=model.stream_gemm_rate / model.gemm_rate * gemm_rate,
+        stream_rate=model.stream_rate / model.elementwise_rate * elementwise_rate,
+    )  # fmt: skip
 
 
 def _least(run: Callable[[], Any]) -> float:

@@ -37,8 +37,8 @@ from ..graph.fusion import has_choice
 from ..graph.fusion.build_schedule import (
     Choose,
     Partition,
-    Piece,
-    Pieces,
+    Segment,
+    Segments,
     build_schedule,
     choose_kernels,
 )
@@ -368,16 +368,16 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
         return None
     single = not options.deterministic or options.tune != "off"  # one kernel is a choice then
 
-    def chosen(pieces: Pieces, roots: Set[Node]) -> list[Piece]:
-        if not single and reports is None and not has_choice(pieces):
-            return list(pieces)
+    def chosen(segments: Segments, roots: Set[Node]) -> list[Segment]:
+        if not single and reports is None and not has_choice(segments):
+            return list(segments)
         found = searcher(options, device)
         assert found is not None
         found.curious = reports is not None
-        pieces = found(pieces, roots)
+        segments = found(segments, roots)
         if reports is not None:
             reports.search = found.reports
-        return pieces
+        return segments
 
     return chosen
 

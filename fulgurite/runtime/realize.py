@@ -376,8 +376,8 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
             normal = normalize(shared)
     if normal.extremes:  # of what is held: both are known then, and agree to the last bit
         with FORK_LOCK:
-            from ..graph.fusion.single_writer import kept_with
-        kept = kept_with(shared, normal.extremes, has_tensor)
+            from ..graph.fusion.single_writer import held_with
+        kept = held_with(shared, normal.extremes, has_tensor)
         kept = [node for node in kept if node not in shared and node.device == device]
         if kept:
             shared += kept

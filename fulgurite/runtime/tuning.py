@@ -286,7 +286,7 @@ class Race:
             runs = [lambda: empty.run(one), *ready.values()]
             base, *least = self.raced(runs)
             for key, nanoseconds in zip(ready, least, strict=True):
-                own = two_digits(max(nanoseconds - base, 1.0) + table.launch)
+                own = two_digits(max(nanoseconds - base, 1.0) + table.launch_ns)
                 self.times.put(key, Timing(own, True))
         return [None if key is None else self.times.get(key) for key in keys]
 

@@ -19,9 +19,10 @@ from ..core.ops.leaf import SINK, param
 from ..core.passes import passes_up_to
 from ..core.substitute import substitute
 from ..core.text import show
-from ..graph.fusion.machine import kept_time, time_of
+from ..graph.fusion.budget import BUDGET
+from ..graph.fusion.machine import spill_time, time_of
 from ..graph.fusion.pattern_matching import Places, Written
-from ..graph.fusion.providers import TIE, WideSearcher
+from ..graph.fusion.providers import WideSearcher
 from ..graph.fusion.report import Alternative, RegionReport
 from ..graph.fusion.search import Searcher
 from ..graph.fusion.user_patterns import PATTERNS
@@ -97,7 +98,7 @@ class _Decision:
         before, after = self.cost(sink), self.cost(other)
         what, as_it_was = f"kernel {self.name!r} of the user", "the expression it stands for"
         right = self.is_right(written)
-        near = max(before, after) <= TIE * min(before, after)
+        near = max(before, after) <= BUDGET.tie * min(before, after)
         if right and self.race is not None and (near or self.race.mode == "full"):
             plain, mine = self.entrant(written, False), self.entrant(written, True)
             timings = self.race.run([plain, mine], self.table)
@@ -164,10 +165,10 @@ class _Decision:
                 sources = get_device(self.context.device).sources
                 asked = [s.propose(item.kernel, self.table) for s in sources]
                 guesses = [p.cost for p in asked if p is not None] or guesses
-            total += min(guesses) + self.table.made
+            total += min(guesses) + self.table.compile_ns
             for slot in item.writes:
                 about = made.slots[slot]
                 if about is not None and slot not in results:
                     size = elements(about.shape) * about.dtype.itemsize
-                    total += kept_time([size], self.table)
+                    total += spill_time([size], self.table)
         return total

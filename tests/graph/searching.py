@@ -16,8 +16,8 @@ from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import PARAM
+from fulgurite.graph.fusion.build_schedule import Segment
 from fulgurite.graph.fusion.search import REGIONS, Searcher
-from fulgurite.graph.fusion.segments import Piece
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Extractor, Schedule
 from fulgurite.graph.passes.simplify import simplify
@@ -180,7 +180,7 @@ def computed(make: Callable[[], fg.Tensor]) -> tuple[Array, Array]:
 def one_fold(**options: object) -> Iterator[None]:
     """Whatever is realized inside is one fold of its own in native code, whatever that costs."""
 
-    def choose(pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
+    def choose(pieces: Sequence[Segment], roots: Set[Node]) -> list[Segment]:
         outputs = [node for _, made, _ in pieces for node in made if node in roots]
         params = {n for n in toposort(outputs) if n.op is PARAM}
         kernel, memory, origins = Extractor().cut("fold", outputs, params)
@@ -207,7 +207,7 @@ def scarce_memory() -> Iterator[None]:
     for cache in forgotten:
         cache.clear()
     try:
-        with patch.object(cpu_machine, "SHIPPED", replace(cpu_machine.SHIPPED, large=0.0)):
+        with patch.object(cpu_machine, "SHIPPED", replace(cpu_machine.SHIPPED, large_bytes=0.0)):
             yield
     finally:
         for cache in forgotten:

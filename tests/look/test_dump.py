@@ -103,7 +103,7 @@ def test_refused_alternatives_have_costs_and_streams_their_e_graph() -> None:
     q, k, v = random(2, 128, 32), random(2, 128, 32), random(2, 128, 32)
     data = fg.viz_data(fg.softmax(q @ k.mT, axis=-1) @ v, assembly=False)
     (region,) = data["fusion"]["regions"]
-    assert region["cost"] < region["greedy"] and region["pieces"] == 3
+    assert region["cost"] < region["greedy"] and region["segments"] == 3
     assert sorted(a["chosen"] for a in region["alternatives"]) == [False, True]
     (code,) = data["codes"]
     assert code["egraph"]["fired"] and any(len(t) > 1 for t in code["egraph"]["classes"].values())

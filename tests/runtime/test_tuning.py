@@ -37,7 +37,7 @@ from tests.graph.scheduling import schedule
 
 pytestmark = pytest.mark.device("cpu")
 
-OTHER = replace(SHIPPED, launch=700.0, near=90.0)
+OTHER = replace(SHIPPED, launch_ns=700.0, cache_bw=90.0)
 
 
 def numbers(*shape: int) -> fg.Tensor:
@@ -109,9 +109,9 @@ def test_a_table_is_read_as_it_was_written_and_is_part_of_the_key(tmp_path: Path
 
 
 def test_a_table_is_kept_to_two_digits(tmp_path: Path) -> None:
-    tuning.write_table(str(tmp_path), replace(SHIPPED, near=61.234, launch=1234.5))
+    tuning.write_table(str(tmp_path), replace(SHIPPED, cache_bw=61.234, launch_ns=1234.5))
     found = tuning.read_table(str(tmp_path))
-    assert found is not None and (found.near, found.launch) == (61.0, 1200.0)
+    assert found is not None and (found.cache_bw, found.launch_ns) == (61.0, 1200.0)
 
 
 def damaged(what: str) -> str:
@@ -123,13 +123,13 @@ def damaged(what: str) -> str:
     if what == "cut short":
         return json.dumps(whole)[:-20]
     if what == "another number":
-        table["near"] = 61.0
+        table["cache_bw"] = 61.0
     elif what == "not finite":
-        table["near"] = float("nan")
+        table["cache_bw"] = float("nan")
     elif what == "negative":
-        table["near"] = -1.0
+        table["cache_bw"] = -1.0
     elif what == "a field is missing":
-        del table["far"]
+        del table["dram_bw"]
     elif what == "a field too many":
         table["more"] = 1.0
     elif what == "another format":

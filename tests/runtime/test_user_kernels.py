@@ -12,7 +12,8 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import ArgumentError
 from fulgurite.extend.index_kernel import USER_KERNELS
-from fulgurite.graph.fusion.pattern_matching import ATTEMPTS, Places
+from fulgurite.graph.fusion.budget import BUDGET
+from fulgurite.graph.fusion.pattern_matching import Places
 from fulgurite.graph.fusion.user_patterns import PATTERNS
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.runtime.cpu import blas
@@ -141,7 +142,7 @@ def test_all_places_of_a_kernel_are_taken_also_inside_each_other() -> None:
     with fg.config(search=True):
         report = fg.explain(both)
         found = both.numpy()
-    assert report.regions[0].pieces == 3 and report.regions[0].alternatives[1].chosen
+    assert report.regions[0].segments == 3 and report.regions[0].alternatives[1].chosen
     assert "contract" not in [k.kind for k in report.kernels]
     x, y = a.numpy().astype(np.float64), b.numpy().astype(np.float64)
     z = np.einsum("ik,ki->i", x, y)[:, None] + y
@@ -171,7 +172,7 @@ def test_a_pattern_of_many_operands_is_found_and_attempts_are_counted() -> None:
     found = Places(PATTERNS[0])
     normal = normalize([wide.node])
     assert not list(found.find(restore(normal.structure, normal.constants, {}, normal.nodes)))
-    assert len(found.known) <= ATTEMPTS
+    assert len(found.known) <= BUDGET.pattern_attempts
 
 
 def test_a_kernel_is_used_only_where_search_is_on() -> None:

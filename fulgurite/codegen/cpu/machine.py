@@ -10,7 +10,25 @@ from __future__ import annotations
 from ...graph.fusion.machine import MachineModel
 
 SHIPPED = MachineModel(
-    launch=1500.0, near=70.0, far=18.0, cache=8e6, products=230.0, folded=220.0, simple=65.0,
-    walked=100.0, hidden=0.7, packed=6.5, made=5_000.0, asked=2_000.0, kept=0.15, strided=1.2,
-    library=240.0, large=16e6, scarce=1.5, spared=0.25, saved=0.25,
-).quantised()  # fmt: skip
+    launch_ns=250.0,
+    cache_bw=70.0,
+    dram_bw=18.0,
+    cache_bytes=8e6,
+    gemm_rate=230.0,
+    stream_gemm_rate=220.0,
+    stream_loss=0.5,
+    elementwise_rate=65.0,
+    stream_rate=100.0,
+    overlap=0.7,
+    pack_rate=6.5,
+    compile_ns=5_000.0,
+    stream_compile_ns=10_000.0,
+    proposal_ns=2_000.0,
+    spill_ns_per_byte=0.15,
+    strided_rate=1.2,
+    blas_rate=240.0,
+    large_bytes=16e6,
+    scarce_ns_per_byte=1.5,
+    avoidable_ns_per_byte=0.25,
+    law_savings=0.25,
+).quantised()

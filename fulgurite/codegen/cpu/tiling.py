@@ -66,6 +66,7 @@ class StreamTiling:
     priced_height: int = 9  # register block that costs assume, so that plans are the same on all
     priced_panel_bytes: int = 192
     priced_lanes: int = 16
+    priced_units: int = 2  # tiles below which threads are idle that the rates of products are of
     wide_values: int = 512  # columns of values that count as packed
     block_overhead_ns: float = 40.0  # of entering a block
 

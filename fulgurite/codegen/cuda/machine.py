@@ -5,7 +5,25 @@ from __future__ import annotations
 from ...graph.fusion.machine import MachineModel
 
 HOPPER = MachineModel(
-    launch=1800.0, near=9000.0, far=4100.0, cache=4e7, products=40000.0, folded=30000.0,
-    simple=12000.0, walked=12000.0, hidden=0.9, packed=4100.0, made=50_000.0, asked=2_000.0,
-    kept=0.0002, strided=500.0, library=40000.0, large=4e9, scarce=0.001, spared=0.0003, saved=0.25,
-).quantised()  # fmt: skip
+    launch_ns=1800.0,
+    cache_bw=9000.0,
+    dram_bw=4100.0,
+    cache_bytes=4e7,
+    gemm_rate=40000.0,
+    stream_gemm_rate=30000.0,
+    stream_loss=0.5,
+    elementwise_rate=12000.0,
+    stream_rate=12000.0,
+    overlap=0.9,
+    pack_rate=4100.0,
+    compile_ns=50_000.0,
+    stream_compile_ns=50_000.0,
+    proposal_ns=2_000.0,
+    spill_ns_per_byte=0.0002,
+    strided_rate=500.0,
+    blas_rate=40000.0,
+    large_bytes=4e9,
+    scarce_ns_per_byte=0.001,
+    avoidable_ns_per_byte=0.0003,
+    law_savings=0.25,
+).quantised()

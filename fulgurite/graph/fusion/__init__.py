@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from ...core.node import Node
 from ..ir.kernel import Cut
 
-KINDS = ("map", "reduce", "contract")  # of pieces that may be merged
+KINDS = ("map", "reduce", "contract")  # of segments that may be merged
 
 
-def has_choice(pieces: Sequence[tuple[str, list[Node], Cut]]) -> bool:
-    """Does any piece read what another one folded? Nothing else is ever merged."""
+def has_choice(segments: Sequence[tuple[str, list[Node], Cut]]) -> bool:
+    """Does any segment read what another one folded? Nothing else is ever merged."""
     folded: set[object] = set()
-    for _, outputs, (kernel, memory, _) in pieces:
+    for _, outputs, (kernel, memory, _) in segments:
         if kernel.kind in KINDS and not folded.isdisjoint(memory):
             return True
         if kernel.kind in ("reduce", "contract"):

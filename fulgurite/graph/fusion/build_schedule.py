@@ -1,8 +1,8 @@
 """Building a schedule: the kernels of a partition get slots for what they read and write.
 
-In: a `Partition`: a graph cut into pieces (why, what is stored, the kernel) in the order they run.
-Out: a `Schedule`: items over numbered slots, the params first. `choose_kernels` may put other
-pieces in the place of the greedy ones before that.
+In: a `Partition`: a graph cut into segments (why, what is stored, the kernel) in the order in which
+they run. Out: a `Schedule`: items over numbered slots, the params first. `choose_kernels` may put
+other segments in the place of the greedy ones before that.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import NamedTuple
 from ...core.node import Node
 from ..ir.kernel import Cut, Item, Memory, Schedule, Slot
 
-Piece = tuple[str, list[Node], Cut]  # why, what is stored, the kernel
-Pieces = Sequence[Piece]
-Choose = Callable[[Pieces, Set[Node]], list[Piece]]
+Segment = tuple[str, list[Node], Cut]  # why, what is stored, the kernel
+Segments = Sequence[Segment]
+Choose = Callable[[Segments, Set[Node]], list[Segment]]
 
 
 class Partition(NamedTuple):
-    """A graph cut into the pieces that become its kernels."""
+    """A graph cut into the segments that become its kernels."""
 
     sink: Node
     params: tuple[Node, ...]
-    pieces: tuple[Piece, ...]
+    segments: tuple[Segment, ...]
     stored: dict[Node, Node]  # of each root: the value that is stored for it
 
     def __str__(self) -> str:
         lines = [
             f"{kernel.name}: {why}, stores {', '.join([f'{n.op.name}{n.shape}' for n in nodes])}"
-            for why, nodes, (kernel, _, _) in self.pieces
+            for why, nodes, (kernel, _, _) in self.segments
         ]
         return "\n".join(lines)
 
 
 def choose_kernels(partition: Partition, choose: Choose) -> Partition:
-    """The partition with the pieces that are chosen in the place of the greedy ones."""
-    chosen = choose(partition.pieces, set(partition.stored.values()))
-    return partition._replace(pieces=tuple(chosen))
+    """The partition with the segments that are chosen in the place of the greedy ones."""
+    chosen = choose(partition.segments, set(partition.stored.values()))
+    return partition._replace(segments=tuple(chosen))
 
 
 def build_schedule(partition: Partition, inputs: int) -> Schedule:
@@ -50,7 +50,7 @@ def build_schedule(partition: Partition, inputs: int) -> Schedule:
         place[node] = node.arg[0]
         slots[node.arg[0]] = slot(node.dtype, node.shape, node.device)
     items = []
-    for reason, outputs, (kernel, memory, origins) in partition.pieces:
+    for reason, outputs, (kernel, memory, origins) in partition.segments:
         for scalar in memory:
             if isinstance(scalar, tuple) and scalar not in place:
                 place[scalar] = len(slots)

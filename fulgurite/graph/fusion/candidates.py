@@ -1,9 +1,9 @@
-"""Ways: the kernels that could stand in the place of pieces of one region.
+"""Fusion candidates: the kernels that could stand in the place of segments of one region.
 
-In: a region. Out: ways, as numbers of pieces, in an order that no history changes. A piece may take
-in what it reads, as deep as that goes; values of one number a row may be read instead of worked out
-again (`rows`), and then somebody must make them; results of one walk over the same blocks may come
-from one kernel. Nothing is cut out or costed here: that is done for those that may pay.
+In: a region. Out: candidates, as numbers of segments, in an order that no history changes. A
+segment may inline its producers, as deep as that goes; per-row statistics may be read instead of
+computed again, and then somebody must make them; sums of one pass over the same blocks may come
+from one kernel. Nothing is cut out or priced here: that is done for those that may pay.
 """
 
 from __future__ import annotations
@@ -12,230 +12,269 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from ...core.node import Node
 from ..ir.queries import elements
-from .regions import PUSHED, Made, Regions, Way
+from .inline import Closure
+from .machine import spill_time
+from .regions import FusionCandidate, Outputs, Regions
+from .segments import byte_count
 
-_NUMBER = 4  # bytes
 
-
-class Ways:
+class Candidates:
     """What could be tried for one region."""
 
-    def __init__(self, work: Regions, region: Sequence[int]) -> None:
-        self.work, self.region = work, region
+    def __init__(self, regions: Regions, region: Sequence[int]) -> None:
+        self.regions, self.graph, self.region = regions, regions.graph, region
         self.local = {place: i for i, place in enumerate(region)}
+        self.wanted = set(regions.wanted(region))
 
-    def single(self, place: int) -> Iterator[list[Way]]:
-        """One piece with what it takes in: as much as goes, then less."""
-        makes = self.outputs(place)
+    # --- one segment with what it inlines --------------------------------------------------------
+
+    def singles(self) -> list[list[list[FusionCandidate]]]:
+        """For each pass of each segment the candidates of it alone."""
         if len(self.region) == 1:
-            yield [Way(makes, ())]
-        for taken in reversed(list(self.work.tries(place))):
-            inside = tuple([self.local[t] for t in taken])
-            rows = tuple([self.local[t] for t in taken if self.work.is_read_often(t)])
-            lean = tuple([self.local[t] for t in taken if not self.work.is_narrow(t)])
-            apart = self.work.crosses(place, taken)
-            found = [] if apart else [Way((*makes, *self.asked(inside)), inside)]
-            rows = self.rows(inside) if apart else rows
-            if rows:
-                found.append(Way(makes, inside, rows))
-            if rows and lean != inside:
-                found.append(Way(makes, lean, rows))
+            return [[[FusionCandidate(self.outputs(place), ())]] for place in self.region]
+        found = [list(self.single(place, closure)) for place in self.region
+                 for closure in self.regions.closures[place]]  # fmt: skip
+        return found + [[[candidate]] for candidate in self.picked()]
+
+    def single(self, place: int, closure: Closure) -> Iterator[list[FusionCandidate]]:
+        """One segment with its producers: as many as go, then less."""
+        outputs, levels = self.outputs(place), closure.levels
+        for count in range(len(levels), 0, -1):
+            taken = sorted({p for level in levels[:count] for p in level})
+            inlined = tuple([self.local[p] for p in taken])
+            if closure.with_statistics.isdisjoint(taken):
+                alone = FusionCandidate(outputs, inlined)
+                found = [self.with_outputs(alone, self.wanted_statistics(inlined))]
+                shared = [p for p in taken if self.graph.has_shared_statistics(p)]
+                read = tuple([self.local[p] for p in shared])
+            else:
+                found, read = [], self.with_statistics(inlined)
+            if read:
+                found.append(FusionCandidate(outputs, inlined, read))
             if found:
                 yield found
 
-    def reading(self, way: Way) -> list[Way]:
-        """The same with numbers of rows that are read: those that pieces store, then all."""
-        lean = tuple([t for t in way.taken if not self.work.is_narrow(self.region[t])])
-        rows = self.rows(lean)
-        found = [replace(way, taken=lean)] if lean and lean != way.taken else []
-        return [*found, replace(way, taken=lean, rows=rows)] if rows else found
+    def reading(self, candidate: FusionCandidate) -> list[FusionCandidate]:
+        """The same with statistics that are read: those that segments store, then all."""
+        taken = candidate.inlined
+        lean = tuple([t for t in taken if not self.graph.is_statistic(self.region[t])])
+        read = self.with_statistics(lean)
+        found = [replace(candidate, inlined=lean)] if lean and lean != taken else []
+        return [*found, replace(candidate, inlined=lean, statistics=read)] if read else found
 
-    def rows(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """The pieces among some that work out numbers of rows."""
-        places = [(t, self.region[t]) for t in taken]
-        return tuple([t for t, p in places if self.work.is_row(p) and self.work.has_rows(p)])
+    def picked(self) -> list[FusionCandidate]:
+        """Segments that read a product only to choose from it, with what is chosen read instead."""
+        places = [place for place in self.region if self.graph.picks(place)]
+        return [FusionCandidate(self.outputs(p), (), (self.local[p],)) for p in places]
 
-    def asked(self, taken: Sequence[int]) -> Made:
-        """The numbers of rows that others want of pieces that are taken in."""
-        wanted = set(self.work.wanted(self.region))
-        found: list[tuple[int, int]] = []
-        for t in taken:
-            place = self.region[t]
-            rows = list(self.work.row_values(place)) if self.work.is_row(place) else []
-            for number, node in enumerate(self.work.pieces[place][1]):
-                if self.work.is_kept(node):  # one way at most stores it
-                    continue
-                if node in wanted and self.work.is_row(place):  # one name for one value
-                    found.append((t, -1 - rows.index(node) if node in rows else number))
-        return tuple(found)
+    # --- several together ------------------------------------------------------------------------
 
-    def picked(self) -> list[Way]:
-        """Pieces that read a product only to pick from it, with what is picked read instead."""
-        places = [place for place in self.region if self.work.picks(place)]
-        return [Way(self.outputs(place), (), (self.local[place],)) for place in places]
-
-    def joint(self, good: Sequence[Way]) -> Iterator[Way]:
-        """Kernels that belong to some single ones: two in one walk, and what makes their rows."""
-        crossing: dict[Way, None] = {}
-        pairs: list[Way] = []
-        for a, b in combinations(good, 2):
-            if not self.go_together(a, b):
-                continue
-            if not any(self.work.cross(p, q) for p in self.ends(a) for q in self.ends(b)):
-                pairs.append(self.merged([a, b]))
-                continue
-            both = [a, b]
-            for way in good:  # one walk for all that need its blocks, whatever they sum over
-                if all(way is w or self.go_together(way, w, True) for w in both):
-                    both = [w for w in good if w in both or w is way]
-            if not self.wait_for_each_other(a, b):
-                crossing[self.merged(both)] = None
+    def joint(self, good: Sequence[FusionCandidate]) -> Iterator[FusionCandidate]:
+        """Kernels made of single ones: several in one pass, and who makes their statistics."""
+        pairs, crossing = self.one_pass(good)
         yield from crossing
-        yield from dict.fromkeys(self.first_walks([*crossing, *good]))
-        for way in (*good, *crossing):
-            stored = [made for piece in way.rows for made in self.stored_rows(piece)]
-            stored = [made for made in stored if self.is_read_beside(made, way)]
-            stored += self.kept(way)
+        yield from dict.fromkeys(self.first_passes([*crossing, *good]))
+        for candidate in (*good, *crossing):
+            stored = self.stored_beside(candidate)
             if stored:
-                yield _with(way, tuple(stored))
+                yield self.with_outputs(candidate, stored)
         yield from pairs
-        for piece in dict.fromkeys([r for way in good for r in way.rows]):
-            values, read = self.row_numbers(piece), self.row_values(piece)
-            below = dict.fromkeys(self.work.below(self.region[piece]))
-            yield Way(values, tuple([self.local[t] for t in below]))
-            if read and read != values:  # what others read of it alone
-                yield Way(read, tuple([self.local[t] for t in below]))
-            rows = [t for t in below if self.work.is_row(t)]
-            if rows:  # with what else is made of those rows
-                beside = [m for t in rows for m in (self.row_numbers(self.local[t])
-                          if not self.work.is_narrow(t) else self.outputs(t))]  # fmt: skip
-                others = tuple([self.local[t] for t in below if t not in rows])
-                yield Way((*beside, *values), others)
-            for way in good:
-                if piece in way.taken and not way.rows:
-                    yield _with(way, values)
-                    yield _with(way, self.beside(way))
-        for way in good:  # with what other pieces pick
-            picking = [] if way.rows else [self.local[p] for p in self.region if self.picks(p, way)]
-            if picking:
-                more = replace(way, taken=tuple(sorted({*way.taken, *picking})))
-                yield _with(more, self.beside(more))
-            if not way.rows:
-                yield from self.crossing_rows(way, picking, good)
+        for segment in dict.fromkeys([s for c in good for s in c.statistics]):
+            yield from self.makers_of_statistics(segment, good)
+        for candidate in good:
+            if not candidate.statistics:
+                yield from self.with_picks(candidate, good)
 
-    def first_walks(self, ways: Iterable[Way]) -> Iterator[Way]:
-        """One walk for all numbers of rows that another one reads, of what that takes in."""
-        for way in ways:
-            made = [value for piece in way.rows for value in self.row_values(piece)]
-            taken = tuple([t for t in way.taken if t not in way.rows])
-            if made and taken:
-                yield Way(tuple(made), taken)
+    def one_pass(
+        self, good: Sequence[FusionCandidate]
+    ) -> tuple[list[FusionCandidate], list[FusionCandidate]]:
+        """Pairs in one pass, and all that need the same blocks, whatever they reduce them along."""
+        pairs: list[FusionCandidate] = []
+        crossing: dict[FusionCandidate, None] = {}
+        for a, b in combinations(good, 2):
+            if not self.share_blocks(a, b):
+                continue
+            if not self.reduce_across(a, b):
+                pairs.append(self.merged([a, b]))
+            elif not self.depend(a, b):
+                both = [a, b]
+                for other in good:
+                    if all(other is c or (self.share_blocks(other, c) and not self.depend(other, c))
+                           for c in both):  # fmt: skip
+                        both = [c for c in good if c in both or c is other]
+                crossing[self.merged(both)] = None
+        return pairs, list(crossing)
 
-    def crossing_rows(self, way: Way, picking: Sequence[int], good: Sequence[Way]) -> Iterator[Way]:
-        """One that works out numbers of rows itself, with those that read them and cross it."""
-        found: list[Way] = []
-        stored = [p for t in way.taken if self.work.is_product(p := self.region[t])]
-        if not any(self.work.about(p).size * _NUMBER > PUSHED for p in stored):
-            return  # two kernels are as good as one
+    def first_passes(self, candidates: Iterable[FusionCandidate]) -> Iterator[FusionCandidate]:
+        """One pass for all statistics that another one reads, of what that one inlines."""
+        for candidate in candidates:
+            made = [value for i in candidate.statistics for value in self.row_statistics(i)]
+            inlined = tuple([i for i in candidate.inlined if i not in candidate.statistics])
+            if made and inlined:
+                yield self.with_outputs(FusionCandidate((), inlined), made)
+
+    def makers_of_statistics(
+        self, segment: int, good: Sequence[FusionCandidate]
+    ) -> Iterator[FusionCandidate]:
+        """Who could make the statistics of a segment: a kernel of their own, or who has them."""
+        below = sorted([self.local[t] for t in self.regions.below(self.region[segment])])
+        alone = FusionCandidate((), tuple(below))
+        yield self.with_outputs(alone, self.all_statistics(segment))
+        for candidate in good:
+            if segment in candidate.inlined and not candidate.statistics:
+                yield self.with_outputs(candidate, self.statistics_on_the_way(candidate))
+
+    def with_picks(
+        self, candidate: FusionCandidate, good: Sequence[FusionCandidate]
+    ) -> Iterator[FusionCandidate]:
+        """One with what segments choose from it, and with those that read its statistics across."""
+        inlined = {self.region[i] for i in candidate.inlined}
+        picking = {self.local[p] for p in self.region if self.graph.picks(p)
+                   and not inlined.isdisjoint(self.graph.producers(p))}  # fmt: skip
+        across = self.across(candidate, good) if self.spills(inlined) else []
+        for some in ([candidate] if picking else [], [candidate, *across] if across else []):
+            if some:
+                whole = self.merged([replace(c, statistics=()) for c in some])
+                whole = replace(whole, inlined=tuple(sorted(picking.union(whole.inlined))))
+                yield self.with_outputs(whole, self.statistics_on_the_way(whole))
+
+    def spills(self, inlined: Iterable[int]) -> bool:
+        """True if a product does not stay in caches: only then is one kernel of strips quicker."""
+        products = [p for p in inlined if self.graph.is_contraction(p)]
+        sizes = [byte_count(n) for p in products for n in self.graph.segments[p][1]]
+        return spill_time(sizes, self.regions.table) > 0
+
+    def across(
+        self, candidate: FusionCandidate, good: Sequence[FusionCandidate]
+    ) -> list[FusionCandidate]:
+        """Those that reduce across what a candidate inlines, and read statistics that it makes."""
+        found: list[FusionCandidate] = []
         for other in good:
-            inside = set(other.rows) and {*other.rows, *other.taken} <= set(way.taken)
-            crosses = any(self.work.cross(p, q) for p in self.ends(way) for q in self.ends(other))
-            if inside and crosses and all(self.are_apart(other, w) for w in (way, *found)):
+            used = {*other.statistics, *other.inlined}
+            apart = [not self.overlap(other, c) and not self.depend(other, c)
+                     for c in (candidate, *found)]  # fmt: skip
+            inside = other.statistics and used <= set(candidate.inlined)
+            if inside and all(apart) and self.reduce_across(candidate, other):
                 found.append(other)
-        if found:
-            whole = self.merged([replace(w, rows=()) for w in (way, *found)])
-            whole = replace(whole, taken=tuple(sorted({*whole.taken, *picking})))
-            yield _with(whole, self.beside(whole))
+        return found
 
-    def are_apart(self, a: Way, b: Way) -> bool:
-        """Do two ways make different things, of which none is made of another?"""
-        return not set(a.makes) & set(b.makes) and not self.wait_for_each_other(a, b)
+    def merged(self, candidates: Sequence[FusionCandidate]) -> FusionCandidate:
+        """One candidate that makes what several do."""
+        inlined = sorted({i for c in candidates for i in c.inlined})
+        read = sorted({i for c in candidates for i in c.statistics})
+        outputs = [made for c in candidates for made in c.outputs]
+        return self.with_outputs(FusionCandidate((), tuple(inlined), tuple(read)), outputs)
 
-    def merged(self, ways: Sequence[Way]) -> Way:
-        """One way that makes what several do."""
-        makes = [made for way in ways for made in way.makes]
-        taken = sorted({piece for way in ways for piece in way.taken})
-        return Way(tuple(makes), tuple(taken), tuple(sorted({r for w in ways for r in w.rows})))
+    def with_outputs(
+        self, candidate: FusionCandidate, outputs: Sequence[tuple[int, int]]
+    ) -> FusionCandidate:
+        """A candidate that makes more: each value once, whatever it is called."""
+        named: dict[Node, tuple[int, int]] = {}
+        for made in (*candidate.outputs, *outputs):
+            named.setdefault(self.regions.value(self.region, made), made)
+        return replace(candidate, outputs=tuple(named.values()))
 
-    def go_together(self, a: Way, b: Way, free: bool = False) -> bool:
-        """May one kernel make what two ways do? `free`: it may not, if one waits for the other."""
-        if set(a.makes) & set(b.makes) or (free and self.wait_for_each_other(a, b)):
+    def share_blocks(self, a: FusionCandidate, b: FusionCandidate) -> bool:
+        """True if one of two candidates is inside the other, or they need the same product."""
+        if self.overlap(a, b):
             return False
-        return self.are_alike(a, b)
+        less, more = sorted([set(a.inlined), set(b.inlined)], key=len)
+        if less <= more:
+            return bool(a.statistics) == bool(b.statistics)
+        both = [self.region[i] for i in less & more]
+        return bool(a.statistics or b.statistics) and any(map(self.graph.is_contraction, both))
 
-    def wait_for_each_other(self, a: Way, b: Way) -> bool:
-        """Is what one way makes needed for what the other does?"""
-        before = self.work.before
+    def overlap(self, a: FusionCandidate, b: FusionCandidate) -> bool:
+        """True if two candidates make the same value."""
+        return not set(a.outputs).isdisjoint(b.outputs)
+
+    def depend(self, a: FusionCandidate, b: FusionCandidate) -> bool:
+        """True if what one candidate makes is needed for what the other does."""
+        before = self.graph.ancestors
         pairs = [(p, q) for p in self.ends(a) for q in self.ends(b)]
         return any(before[p] >> q & 1 or before[q] >> p & 1 for p, q in pairs)
 
-    def are_alike(self, a: Way, b: Way) -> bool:
-        """Is one of two ways inside the other, or do they need the same product?"""
-        less, more = sorted([set(a.taken), set(b.taken)], key=len)
-        if less <= more:
-            return (len(a.rows) > 0) == (len(b.rows) > 0)
-        both = [self.region[piece] for piece in less & more]
-        return bool(a.rows or b.rows) and any(map(self.work.is_product, both))
+    def reduce_across(self, a: FusionCandidate, b: FusionCandidate) -> bool:
+        """True if two candidates reduce values of one shape along different axes."""
+        return any(self.graph.reduce_across(p, q) for p in self.ends(a) for q in self.ends(b))
 
-    def picks(self, place: int, way: Way) -> bool:
-        """Does a piece pick from what a way works out?"""
-        mine = {self.region[piece] for piece in way.taken}
-        return self.work.picks(place) and bool(mine.intersection(self.work.makers(place)))
+    # --- what a kernel stores --------------------------------------------------------------------
 
-    def ends(self, way: Way) -> list[int]:
-        """The places of what a way makes."""
-        return list(dict.fromkeys([self.region[piece] for piece, _ in way.makes]))
+    def ends(self, candidate: FusionCandidate) -> list[int]:
+        """The places of what a candidate makes."""
+        return list(dict.fromkeys([self.region[i] for i, _ in candidate.outputs]))
 
-    def beside(self, way: Way) -> Made:
-        """The numbers of rows that a kernel works out on its way."""
-        found: list[tuple[int, int]] = []
-        for piece in way.taken:
-            place = self.region[piece]
-            if self.work.is_narrow(place) and not self.work.picks(place):
-                found += self.outputs(place)
-            else:
-                found += self.row_numbers(piece)
-        return tuple(found)
-
-    def row_numbers(self, piece: int) -> Made:
-        """All of one number a row that a piece works out or stores."""
-        return (*self.row_values(piece), *self.stored_rows(piece))
-
-    def stored_rows(self, piece: int) -> Made:
-        """What a piece stores of one number a row, and does not need for its elements."""
-        place = self.region[piece]
-        outputs, folded = self.work.pieces[place][1], self.work.row_values(place)
-        most = max([elements(n.shape) for n in outputs])
-        return tuple([
-            (piece, number) for number, n in enumerate(outputs)
-            if elements(n.shape) < most and n not in folded
-        ])  # fmt: skip
-
-    def outputs(self, place: int) -> Made:
-        """All that a piece stores."""
-        count = len(self.work.pieces[place][1])
+    def outputs(self, place: int) -> Outputs:
+        """All that a segment stores."""
+        count = len(self.graph.segments[place][1])
         return tuple([(self.local[place], number) for number in range(count)])
 
-    def kept(self, way: Way) -> Iterator[tuple[int, int]]:
-        """The matrices that others want of pieces that a way takes in."""
-        for piece in way.taken:
-            for number, node in enumerate(self.work.pieces[self.region[piece]][1]):
-                if self.work.is_kept(node):
-                    yield piece, number
+    def with_statistics(self, inlined: Sequence[int]) -> tuple[int, ...]:
+        """The segments among some that have per-row statistics."""
+        return tuple([i for i in inlined if self.graph.has_statistics(self.region[i])])
 
-    def is_read_beside(self, made: tuple[int, int], way: Way) -> bool:
-        """Is something that a piece stores read by others than those that a way takes in?"""
-        node = self.work.pieces[self.region[made[0]]][1][made[1]]
-        taken = {self.region[piece] for piece in way.taken}
-        return node in self.work.roots or not taken.issuperset(self.work.readers.get(node, ()))
+    def wanted_statistics(self, inlined: Sequence[int]) -> Outputs:
+        """The results of inlined segments of rows that others want."""
+        found: list[tuple[int, int]] = []
+        for i in inlined:
+            place = self.region[i]
+            if not self.graph.is_reduction(place):
+                continue
+            rows = list(self.graph.row_statistics(place))
+            for number, node in enumerate(self.graph.segments[place][1]):
+                if (
+                    node in self.wanted and node not in self.regions.side_outputs
+                ):  # one name for each
+                    found.append((i, -1 - rows.index(node) if node in rows else number))
+        return tuple(found)
 
-    def row_values(self, piece: int) -> Made:
-        """All that a piece folds to one number a row."""
-        count = len(self.work.row_values(self.region[piece]))
-        return tuple([(piece, -1 - number) for number in range(count)])
+    def statistics_on_the_way(self, candidate: FusionCandidate) -> Outputs:
+        """The statistics that a kernel computes on its way."""
+        return tuple([made for i in candidate.inlined for made in self.statistics_of(i)])
 
+    def statistics_of(self, segment: int) -> Outputs:
+        """The results of a segment if it is statistics alone, or else its statistics."""
+        place = self.region[segment]
+        if self.graph.is_statistic(place) and not self.graph.picks(place):
+            return self.outputs(place)
+        return self.all_statistics(segment)
 
-def _with(way: Way, values: Made) -> Way:
-    """A way that makes more, each value once."""
-    return replace(way, makes=tuple(dict.fromkeys((*way.makes, *values))))
+    def all_statistics(self, segment: int) -> Outputs:
+        """All of one number a row that a segment computes or stores."""
+        return (*self.row_statistics(segment), *self.stored_statistics(segment))
+
+    def row_statistics(self, segment: int) -> Outputs:
+        """All that a segment folds to one number a row."""
+        count = len(self.graph.row_statistics(self.region[segment]))
+        return tuple([(segment, -1 - number) for number in range(count)])
+
+    def stored_statistics(self, segment: int) -> Outputs:
+        """What a segment stores of one number a row, and does not need for its elements."""
+        place = self.region[segment]
+        outputs, most = self.graph.segments[place][1], self.graph.size(place)
+        needed = self.graph.row_statistics(place)
+        return tuple([
+            (segment, number) for number, n in enumerate(outputs)
+            if elements(n.shape) < most and n not in needed
+        ])  # fmt: skip
+
+    def stored_beside(self, candidate: FusionCandidate) -> Outputs:
+        """What others than the inlined segments read of these: statistics, and side outputs.
+
+        Elements that wait for the end of their row are not known on the way, unless statistics are.
+        """
+        inlined = {self.region[i] for i in candidate.inlined}
+        found: list[tuple[int, int]] = []
+        for made in [m for i in candidate.statistics for m in self.stored_statistics(i)]:
+            node = self.graph.segments[self.region[made[0]]][1][made[1]]
+            readers = self.graph.readers.get(node, ())
+            if node in self.graph.roots or not inlined.issuperset(readers):
+                found.append(made)
+        for i in candidate.inlined:
+            place = self.region[i]
+            if i in candidate.statistics or not self.graph.is_reduction(place):
+                found += [(i, number) for number, node in enumerate(self.graph.segments[place][1])
+                          if node in self.regions.side_outputs]  # fmt: skip
+        return tuple(found)

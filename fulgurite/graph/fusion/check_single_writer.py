@@ -13,7 +13,7 @@ from ...core.ops.leaf import CONST, PARAM, param
 from ...core.ops.movement import EXPAND, RESHAPE, reshape
 from ...errors import VerifyError
 from ..ir.kernel import Item, Schedule
-from .single_writer import Law, Part, questions
+from .single_writer import Launch, Law, questions
 
 
 def verify_schedule(schedule: Schedule, name: str) -> None:
@@ -49,7 +49,7 @@ def verify_agreement(schedule: Schedule) -> None:
         )
 
 
-def parts_of(schedule: Schedule) -> list[Part]:
+def parts_of(schedule: Schedule) -> list[Launch]:
     """The kernels of a schedule in terms of one graph over its inputs."""
     known: dict[int, Node] = {}  # by slot
     for number, slot in enumerate(schedule.slots):
@@ -59,11 +59,11 @@ def parts_of(schedule: Schedule) -> list[Part]:
             known[number] = constant_bits(slot.bits, slot.dtype)
         elif number < schedule.inputs:
             known[number] = param(number, slot.shape, slot.dtype, slot.device)
-    found: list[Part] = []
+    found: list[Launch] = []
     for item in schedule.items:
         outputs = _outputs(item, known)
         reads = {known[slot] for slot in item.reads}
-        found.append(Part(item.kernel.kind, outputs, reads.difference(outputs)))
+        found.append(Launch(item.kernel.kind, outputs, reads.difference(outputs)))
         known.update(zip(item.writes, outputs, strict=True))
     return found
 

@@ -11,13 +11,12 @@ never stored; `lower` turns them into index arithmetic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from functools import cache
 
 from ...core.node import Node, Shape
 from ...core.op import Op
-from ...core.ops.effect import AFTER, ASSIGN, CALL, CONTIGUOUS
-from ...core.ops.effect import REMAT as WAIT
+from ...core.ops.effect import AFTER, ASSIGN, CALL, CONTIGUOUS, REMAT
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.indexing import GATHER, SCATTER, SORT
 from ...core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
@@ -27,33 +26,28 @@ from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
 from ..ir.kernel import Cut, Extractor, Memory
 from ..ir.queries import elements
+from .budget import BUDGET
 from .build_schedule import Partition
 from .group import Group, final
-from .single_writer import Law, Part, questions
+from .single_writer import Launch, Law, questions
 
-REMAT = 48  # compute again up to this much per element rather than write and read it once more
-DEAR = 16  # what costs more than this and is used twice is stored
 _JOINED = ("map", "reduce", "contract")  # kernels that elementwise ops may join
 _OWN = ("scatter", "assign", "loop", "cond", "user")  # kernels that nothing joins
-MOST = 200  # the largest cost of a virtual value, and the most nodes of a kernel
+_ROLES: dict[Op, str] = {  # of ops whose family does not say it
+    PARAM: "leaf", CONST: "leaf", VAR: "leaf", IOTA: "leaf", VIEW: "move", CONTIGUOUS: "map",
+    AFTER: "map", REDUCE: "reduce", UNWINDOW: "reduce", GATHER: "virtual", RANDOM: "virtual",
+    UPDATE: "virtual", REMAT: "virtual", SCAN: "scan", SORT: "sort", SCATTER: "scatter",
+    ASSIGN: "assign", CALL: CALL.name,
+}  # fmt: skip
+_FAMILY_ROLES = {"movement": "move", "elementwise": "map"}
 
 
 @cache
 def role(op: Op) -> str:
     """What the pass does with an op: leaf, move, map, reduce, virtual or a kind of its own."""
-    if op in (PARAM, CONST, VAR, IOTA):
-        return "leaf"
-    if (op.family == "movement" and op is not UNWINDOW) or op is VIEW:
-        return "move"
-    if op.family == "elementwise" or op is CONTIGUOUS or op is AFTER:
-        return "map"
-    if op is REDUCE or op is UNWINDOW:
-        return "reduce"
-    if op is GATHER or op is RANDOM or op is UPDATE or op is WAIT:
-        return "virtual"
-    if op.family == "control" or op is CALL:
-        return op.name
-    return {SCAN: "scan", SORT: "sort", SCATTER: "scatter", ASSIGN: "assign"}.get(op, "host")
+    if op in _ROLES:
+        return _ROLES[op]
+    return op.name if op.family == "control" else _FAMILY_ROLES.get(op.family, "host")
 
 
 def is_map(node: Node) -> bool:
@@ -98,20 +92,18 @@ class _Greedy:
             self.place(node)
             if node in once:  # it ends its kernel: all others read it
                 self.store(node)
-                self.stored[node].count = MOST
+                self.stored[node].count = BUDGET.kernel_nodes
         for root in self.outputs.values():
             self.store(root)
         if fuse:
             self.unstore()
-        for group in self.groups:
-            if group.into is None and group.number is None and group.outputs:
-                self.give_number(group)
+        for group in self.kernels():
+            self.give_number(group)
 
     def cut(self) -> list[tuple[Group, list[Node], Cut]]:
         """Every kernel that stores something, in the order they run, with what it stores."""
         position = {node: i for i, node in enumerate(self.order)}
-        kernels = [g for g in self.groups if g.into is None and g.outputs]
-        kernels.sort(key=lambda g: g.number or 0)
+        kernels = sorted(self.kernels(), key=lambda g: g.number or 0)
         readable = {n for n in self.order if n.op is PARAM}.union(self.stored)
         wanted: set[Memory] = set(self.outputs.values())
         extractor, found = Extractor(), []
@@ -123,6 +115,10 @@ class _Greedy:
                 wanted.update(cut[1])
                 found.append((group, outputs, cut))
         return found[::-1]
+
+    def kernels(self) -> list[Group]:
+        """The groups that store something."""
+        return [g for g in self.groups if g.into is None and g.outputs]
 
     def _claim(self, roots: Iterable[Node]) -> dict[Node, Node]:
         """What to store for each root: a reshape of a computed value is that value's memory."""
@@ -145,28 +141,26 @@ class _Greedy:
         kind = role(node.op)
         if kind == "leaf" or node in self.sizes:
             self.outside[node], self.cost[node] = 0, 0
-        elif kind == "move":
-            self.move(node)
-        elif kind in ("loop", "cond", "call"):
-            self.control(node)
-        elif kind == "map" and self.fuse:
-            self.elementwise(node)
-        elif kind == "reduce" and self.fuse:
-            self.reduce(node)
-        elif kind == "virtual" and self.fuse:
-            self.virtual(node)
+            return
+        step = _STEPS.get(kind) or (_FUSING_STEPS.get(kind) if self.fuse else None)
+        if step is not None:
+            step(self, node)
         else:
-            if kind == "host":  # Python gets values, not expressions to work out
-                given = [self.base.get(s, s) for s in node.src]
-                self.operands.update(given)
-                for source in given:
-                    if source not in self.sizes:
-                        self.store(source)
-            deps = max([self.read(s) for s in node.src], default=0)
-            kind = "map" if kind == "virtual" else kind
-            reason = f"{node.op} is a kernel of its own" if self.fuse else "fusion is off"
-            self.home[node] = self.open(kind, node, deps, reason)
-            self.store(node)
+            self.alone(node, kind)
+
+    def alone(self, node: Node, kind: str) -> None:
+        """A kernel of one op."""
+        if kind == "host":  # Python gets values, not expressions to work out
+            given = [self.base.get(s, s) for s in node.src]
+            self.operands.update(given)
+            for source in given:
+                if source not in self.sizes:
+                    self.store(source)
+        deps = max([self.read(s) for s in node.src], default=0)
+        kind = "map" if kind == "virtual" else kind
+        reason = f"{node.op} is a kernel of its own" if self.fuse else "fusion is off"
+        self.home[node] = self.open(kind, node, deps, reason)
+        self.store(node)
 
     def open(
         self, kind: str, node: Node, deps: int, reason: str, axes: tuple[int, ...] = ()
@@ -223,7 +217,7 @@ class _Greedy:
         number, cost = 0, node.op.cost
         for source in node.src:
             number = max(number, self.read(source))
-        for source in node.src[:1] if node.op is WAIT else node.src:  # it only waits for the other
+        for source in node.src[:1] if node.op is REMAT else node.src:  # it only waits for the other
             cost += self.cost_of(source)
         self.outside[node], self.cost[node] = number, cost
         return number
@@ -239,9 +233,9 @@ class _Greedy:
         while stack:
             node = stack.pop()
             cost += node.op.cost
-            if cost > REMAT:
+            if cost > BUDGET.recompute_cost:
                 return None
-            for source in node.src[:1] if node.op is WAIT else node.src:
+            for source in node.src[:1] if node.op is REMAT else node.src:
                 source = self.base.get(source, source)
                 if source in seen:
                     continue
@@ -251,7 +245,7 @@ class _Greedy:
                 if small or kept or role(source.op) == "leaf":
                     if not small and source.op is not CONST and source.op is not VAR:
                         large.add(source)
-                elif is_map(source) or source.op is WAIT:
+                elif is_map(source) or source.op is REMAT:
                     stack.append(source)
                 else:
                     return None
@@ -274,20 +268,17 @@ class _Greedy:
 
     def unstore(self) -> None:
         """Second look: do not store what every reader can compute from what it reads anyway."""
-        reads = {g: set(self.below(g.outputs)) for g in self.groups if g.into is None and g.outputs}
+        reads = {group: set(self.below(group.outputs)) for group in self.kernels()}
         readers: dict[Node, list[Group]] = {}
         for group, found in reads.items():
             for node in found:
                 readers.setdefault(node, []).append(group)
-        kept = self.forced | self.operands
+        pinned = self.forced | self.operands
         for node in self.order:
-            if node not in self.stored or not is_map(node) or node in kept:
+            if node not in self.stored or not is_map(node) or node in pinned:
                 continue
-            large = self.cheap(node)
-            if large is None:
-                continue
-            mine = readers.get(node, [])
-            if len(large) >= 2 and not all(large <= reads[g] for g in mine):
+            large, mine = self.cheap(node), readers.get(node, [])
+            if large is None or (len(large) >= 2 and not all(large <= reads[g] for g in mine)):
                 continue
             del self.stored.pop(node).outputs[node]
             self.settle(node)
@@ -314,8 +305,8 @@ class _Greedy:
         """Computed by whoever reads it, unless that is dear and happens twice."""
         self.recompute(node)
         cost = self.cost[node]
-        dear = cost > DEAR and self.uses[node] > 1
-        if node in self.forced or dear or cost > MOST:
+        dear = cost > BUDGET.shared_recompute_cost and self.uses[node] > 1
+        if node in self.forced or dear or cost > BUDGET.kernel_nodes:
             reason = "dear and read more than once" if dear else "as much as one kernel may hold"
             if node in self.forced:
                 reason = "a result"
@@ -325,25 +316,31 @@ class _Greedy:
         source = node.src[0]
         base = self.base[node] = self.base.get(source, source)
         group = self.group(source)
-        fits = group is not None and elements(node.shape) in group.sizes
-        if group is not None and fits and group.kind not in _OWN:
-            ended = group.count >= MOST  # what it computed is read by all who move it
-            stays = node.op is RESHAPE or (not ended and (
-                (node.op is EXPAND and group.kind == "reduce" and group.spreads(node))
-                or (node.op is PERMUTE and (group.kind == "contract" or node in self.forced))
-                or (node.op is FLIP and node in self.forced and group.kind in _JOINED)
-            ))  # fmt: skip
-            if stays:
-                self.home[node] = group
+        if group is not None and self.stays(node, group):
+            self.home[node] = group
         if base in self.cost:
             self.cost[node] = self.cost[base]
 
-    def join(self, node: Node, near: list[Group]) -> Group | None:
-        """Place a node in the kernel of one of its sources, merging those of `near` that agree."""
+    def stays(self, node: Node, group: Group) -> bool:
+        """True if a value that is moved is still one of its kernel, which others may join."""
+        if elements(node.shape) not in group.sizes or group.kind in _OWN:
+            return False
+        if node.op is RESHAPE:
+            return True
+        if group.count >= BUDGET.kernel_nodes:
+            return False  # it ended: what it computed is read by all who move it
+        if node.op is EXPAND:
+            return group.kind == "reduce" and group.spreads(node)
+        if node.op is PERMUTE:
+            return group.kind == "contract" or node in self.forced
+        return node.op is FLIP and node in self.forced and group.kind in _JOINED
+
+    def join(self, node: Node, groups: list[Group]) -> Group | None:
+        """Place a node in the kernel of one of its sources, merging those that agree."""
         target: Group | None = None
-        for group in near:
+        for group in groups:
             group = group if group.into is None else final(group)
-            if group is not target and group.count < MOST:
+            if group is not target and group.count < BUDGET.kernel_nodes:
                 target = group if target is None else self.merge(target, group)
         if target is None:
             return None
@@ -362,7 +359,7 @@ class _Greedy:
     def merge(self, a: Group, b: Group) -> Group:
         """The union of two kernels if that is legal, else the later one."""
         agree = a.full == b.full and (a.axes == b.axes or "map" in (a.kind, b.kind))
-        mixable = {a.kind, b.kind} <= {"map", "reduce"} and a.count + b.count <= MOST
+        mixable = {a.kind, b.kind} <= {"map", "reduce"} and a.count + b.count <= BUDGET.kernel_nodes
         if a.number is not None and b.number is not None:
             return b
         if b.number is not None:
@@ -379,14 +376,14 @@ class _Greedy:
 
     def elementwise(self, node: Node) -> None:
         size = elements(node.shape)
-        near = []
+        fitting = []
         for source in node.src:
             group = self.home.get(source)
             if group is not None:
                 group = group if group.into is None else final(group)
                 if size in group.sizes and group.kind in _JOINED:
-                    near.append(group)
-        if not near or self.join(node, near) is None:
+                    fitting.append(group)
+        if not fitting or self.join(node, fitting) is None:
             self.virtual(node)
 
     def reduce(self, node: Node) -> None:
@@ -403,8 +400,9 @@ class _Greedy:
             reason = "a contraction has a kernel of its own"
             self.home[node] = self.open("contract", node, deps, reason, axes)
             return
-        near = [g for g in [self.group(source)] if g is not None and g.has_rows(source.shape, axes)]
-        joined = self.join(node, near) if node.op is REDUCE else None
+        group, joined = self.group(source), None
+        if node.op is REDUCE and group is not None and group.has_rows(source.shape, axes):
+            joined = self.join(node, [group])
         if joined is not None:
             joined.become("reduce", axes)
         else:
@@ -424,7 +422,11 @@ class _Greedy:
         large = [x for x in self.below([node]) if 4 * elements(x.shape) > whole]
         for x in large:
             other = self.sideways.get((x, source.shape, axes))
-            if other is not None and (other := final(other)).number is None and other.count < MOST:
+            if (
+                other is not None
+                and (other := final(other)).number is None
+                and other.count < BUDGET.kernel_nodes
+            ):
                 self.home[node], other.deps = other, max(other.deps, deps)
                 other.count += 1
                 break
@@ -487,6 +489,14 @@ class _Greedy:
         return varying[node]
 
 
+_STEPS: dict[str, Callable[[_Greedy, Node], None]] = {
+    "move": _Greedy.move, "loop": _Greedy.control, "cond": _Greedy.control, "call": _Greedy.control,
+}  # fmt: skip
+_FUSING_STEPS: dict[str, Callable[[_Greedy, Node], None]] = {
+    "map": _Greedy.elementwise, "reduce": _Greedy.reduce, "virtual": _Greedy.virtual,
+}  # fmt: skip
+
+
 def copy_leaf_roots(sink: Node, order: Sequence[Node]) -> Node:
     """The graph in which a result that is only a leaf is a copy of its own."""
     sizes = sizes_in(order)
@@ -500,9 +510,9 @@ def fuse(sink: Node, order: Sequence[Node], fused: bool = True) -> Partition:
     assert sink.op is SINK, "a schedule is of a SINK"
     order = list(order[:-1])  # without the sink
     greedy = _lawful(sink, fused, order, sizes_in(order))
-    pieces = [(group.reason, outputs, cut) for group, outputs, cut in greedy.cut()]
+    segments = [(group.reason, outputs, cut) for group, outputs, cut in greedy.cut()]
     params = [node for node in order if node.op is PARAM]
-    return Partition(sink, tuple(params), tuple(pieces), greedy.outputs)
+    return Partition(sink, tuple(params), tuple(segments), greedy.outputs)
 
 
 def _lawful(sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> _Greedy:
@@ -511,7 +521,9 @@ def _lawful(sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> _Gre
     asked = questions(order)
     once: set[Node] = set()
     while asked:
-        parts = [Part(group.kind, outputs, _nodes(cut[1])) for group, outputs, cut in greedy.cut()]
+        parts = [
+            Launch(group.kind, outputs, _nodes(cut[1])) for group, outputs, cut in greedy.cut()
+        ]
         found = {conflict.value for conflict in Law(asked).conflicts(parts)} - once
         if not found:
             break

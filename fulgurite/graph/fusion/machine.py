@@ -33,29 +33,35 @@ class MachineModel:
     A target has one (`codegen/cpu/machine.py`); `fulgurite tune` measures the rates of another.
     """
 
-    launch: float  # of a kernel: calling it, waking threads, waiting for the last
-    near: float  # bytes a nanosecond within caches
-    far: float  # bytes a nanosecond from memory
-    cache: float  # bytes that stay in caches from kernel to kernel
-    products: float  # operations a nanosecond in contractions
-    folded: float  # the same in products inside folds
-    simple: float  # additions a nanosecond in maps and rows
-    walked: float  # the same in blocks of a fold
-    hidden: float  # of the smaller of memory and arithmetic, what the larger hides
-    packed: float  # numbers a nanosecond that are put in order for contractions
-    made: float  # of a kernel that is compiled, spread over the runs it will have
-    asked: float  # of a merged kernel that is looked into, spread in the same way
-    kept: float  # of a byte kept between kernels, of values that push others out of caches
-    strided: float  # numbers a nanosecond that are read one by one
-    library: float  # operations a nanosecond in contractions by a library that the machine has
-    large: float  # bytes of a value that is large
-    scarce: float  # of a byte of a large value beyond that
-    spared: float  # of a byte of a matrix that a fold does without
-    saved: float  # of additions, the part that laws may take out of a fold
+    launch_ns: float  # of a kernel: calling it, waking threads, waiting for the last
+    cache_bw: float  # bytes a nanosecond within caches
+    dram_bw: float  # bytes a nanosecond from memory
+    cache_bytes: float  # bytes that stay in caches from kernel to kernel
+    gemm_rate: float  # operations a nanosecond in contractions
+    stream_gemm_rate: float  # the same in products inside streaming kernels
+    stream_loss: float  # of a product's time: what it takes longer in tiles of two products
+    elementwise_rate: float  # additions a nanosecond in maps and rows
+    stream_rate: float  # the same in blocks of a streaming kernel
+    overlap: float  # of the smaller of memory and arithmetic, what the larger hides
+    pack_rate: float  # numbers a nanosecond that are packed for contractions
+    compile_ns: float  # of a kernel that is compiled, spread over the runs it will have
+    stream_compile_ns: float  # the same of a streaming kernel
+    proposal_ns: float  # of a fused kernel that is priced, spread in the same way
+    spill_ns_per_byte: float  # of an intermediate beyond its share of the caches
+    strided_rate: float  # numbers a nanosecond that are read one by one
+    blas_rate: float  # operations a nanosecond in contractions by the BLAS of NumPy
+    large_bytes: float  # of an intermediate that is large
+    scarce_ns_per_byte: float  # beyond: worth a third more arithmetic not to keep it
+    avoidable_ns_per_byte: float  # of an intermediate that a stream does without
+    law_savings: float  # of elementwise work: more than laws take out of a stream
 
     def quantised(self) -> MachineModel:
         """The same to two digits."""
         return replace(self, **{f.name: two_digits(getattr(self, f.name)) for f in fields(self)})
+
+    def compile_time(self, kind: str) -> float:
+        """What it costs to compile a kernel."""
+        return self.stream_compile_ns if kind == "fold" else self.compile_ns
 
     @property
     def digest(self) -> str:
@@ -73,9 +79,20 @@ def two_digits(number: float) -> float:
 
 CostTable = MachineModel  # its rates alone are what most functions read
 
-VIEWS = 64  # ways of moving a value that are told apart
-ADJACENT = 16  # elements next to each other that are chosen together
-BLOCK = 128  # elements of a streamed axis that a condition leaves out together
+
+@dataclass(frozen=True, slots=True)
+class WorkModel:
+    """How work is counted, whatever the machine."""
+
+    moved_views: int = 64  # ways of moving a value that are told apart
+    gather_run: int = 16  # elements next to each other that are gathered as one
+    gather_ops: int = 50  # additions that an element takes that is gathered alone
+    gather_run_ops: int = 8  # the same in a run
+    picked_share: int = 4  # a choice of elements leaves no more than one in so many
+    mask_block: int = 128  # elements of a streamed axis that a mask leaves out together
+
+
+COUNTING = WorkModel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +101,16 @@ class Work:
 
     bytes: int  # read and written, each value once
     products: int  # operations in contractions
-    simple: int  # all others, in additions
+    elementwise: int  # all others, in additions
     packed: int  # numbers of the factors of contractions
     blocks: int = 1  # along an axis that conditions on indices are about
-    after: int = 0  # of what is simple, what comes after the last sums
+    after: int = 0  # of elementwise work, what comes after the last sums
 
     def __add__(self, other: Work) -> Work:
         return Work(
-            self.bytes + other.bytes, self.products + other.products, self.simple + other.simple,
-            self.packed + other.packed, max(self.blocks, other.blocks), self.after + other.after,
+            self.bytes + other.bytes, self.products + other.products,
+            self.elementwise + other.elementwise, self.packed + other.packed,
+            max(self.blocks, other.blocks), self.after + other.after,
         )  # fmt: skip
 
 
@@ -126,8 +144,9 @@ def _work(body: Node) -> Work:
         elif node.op is REDUCE and node.src[0] not in inside:
             simple += round(views[node] * elements(node.src[0].shape))
         elif node.op is GATHER:
-            one_by_one = elements(node.shape[node.arg + 1 :]) < ADJACENT
-            simple += (50 if one_by_one else 8) * elements(node.shape)
+            alone = elements(node.shape[node.arg + 1 :]) < COUNTING.gather_run
+            each = COUNTING.gather_ops if alone else COUNTING.gather_run_ops
+            simple += each * elements(node.shape)
         elif node.op.family == "elementwise" and node not in inside:
             simple += round(views[node] * node.op.cost * elements(node.shape))
         elif node.op is CONTIGUOUS:
@@ -140,20 +159,20 @@ def _views(order: Sequence[Node]) -> dict[Node, float]:
     """How often each node is computed: anew for every way it is moved, and for every window."""
     if not any([node.op in (SHRINK, PAD, FLIP, WINDOW) for node in order]):
         return dict.fromkeys(order, 1.0)
-    ways: dict[Node, dict[tuple[Node, ...], float]] = {node: {} for node in order}
-    ways[order[-1]][()] = 1.0
+    views: dict[Node, dict[tuple[Node, ...], float]] = {node: {} for node in order}
+    views[order[-1]][()] = 1.0
     for node in reversed(order):
         moves = node.op in (SHRINK, PAD, FLIP)
         times = 1.0
         if node.op is WINDOW:
             times = max(1.0, elements(node.shape) / max(1, elements(node.src[0].shape)))
         for source in node.src:
-            mine = ways[source]
-            if len(mine) < VIEWS:
-                for way, count in ways[node].items():
-                    further = (*way, node) if moves else way
+            mine = views[source]
+            if len(mine) < COUNTING.moved_views:
+                for view, count in views[node].items():
+                    further = (*view, node) if moves else view
                     mine[further] = max(mine.get(further, 0), count * times)
-    return {node: sum(found.values()) for node, found in ways.items()}
+    return {node: sum(found.values()) for node, found in views.items()}
 
 
 def _blocks(order: Iterable[Node]) -> int:
@@ -169,7 +188,7 @@ def _blocks(order: Iterable[Node]) -> int:
             places.add(node)
             if node.dtype.kind == "b":
                 longest = max(longest, *[upper(n) for n in node.shape], 0)
-    return max(1, longest // BLOCK)
+    return max(1, longest // COUNTING.mask_block)
 
 
 def time_of(kernel: Kernel, table: CostTable) -> float:
@@ -177,49 +196,57 @@ def time_of(kernel: Kernel, table: CostTable) -> float:
     w = work_of(kernel)
     fold = kernel.kind == "fold"
     memory = memory_time(w.bytes, table)
-    rate = table.folded if fold else table.products
-    arithmetic = w.products / rate + w.simple / (table.walked if fold else table.simple)
+    rate = table.stream_gemm_rate if fold else table.gemm_rate
+    arithmetic = w.products / rate + w.elementwise / (
+        table.stream_rate if fold else table.elementwise_rate
+    )
     if not fold:
-        arithmetic += w.packed / table.packed
+        arithmetic += w.packed / table.pack_rate
     return both(memory, arithmetic, table)
 
 
 def memory_time(moved: float, table: CostTable) -> float:
-    """Nanoseconds to move so many bytes: what caches hold is near, the rest comes from memory."""
-    near = min(moved, table.cache)
-    return near / table.near + (moved - near) / table.far
+    """Nanoseconds to move so many bytes: what exceeds the caches comes from DRAM."""
+    cached = min(moved, table.cache_bytes)
+    return cached / table.cache_bw + (moved - cached) / table.dram_bw
 
 
-def kept_time(sizes: Iterable[int], table: CostTable, spared: Iterable[int] = ()) -> float:
-    """The price of values of so many bytes that are kept between kernels.
+def spill_time(sizes: Iterable[int], table: CostTable, avoidable: Iterable[int] = ()) -> float:
+    """The price of values of so many bytes that stay in memory between kernels.
 
-    A quarter of the caches is free: other values are there at the same time. What is beyond `large`
-    is memory that others do not have: it is worth a third more arithmetic not to keep it. `spared`
-    are the sizes of matrices that a walk does without: of plans that are about as quick the one
-    that keeps far less wins.
+    A quarter of the caches is free: other values are there at the same time. `avoidable` are the
+    sizes of values that a stream does without: of plans that are about as quick the one that keeps
+    far less wins.
     """
-    kept, scarce = 0.0, 0.0
+    spilled, scarce = 0.0, 0.0
     for size in sizes:
-        kept += max(0.0, size - table.cache / 4)
-        scarce += max(0.0, size - table.large)
-    return table.kept * kept + table.scarce * scarce + table.spared * sum(spared)
+        spilled += max(0.0, size - table.cache_bytes / 4)
+        scarce += max(0.0, size - table.large_bytes)
+    spill = table.spill_ns_per_byte * spilled + table.scarce_ns_per_byte * scarce
+    return spill + table.avoidable_ns_per_byte * sum(avoidable)
 
 
 def both(memory: float, arithmetic: float, table: CostTable) -> float:
     """The time of a kernel from that of its memory and of its arithmetic."""
-    return table.launch + max(memory, arithmetic) + (1 - table.hidden) * min(memory, arithmetic)
+    return table.launch_ns + max(memory, arithmetic) + (1 - table.overlap) * min(memory, arithmetic)
 
 
 def least_time(work: Work, table: CostTable) -> float:
     """What a fold with such work should not go below.
 
-    Laws may save some of what is simple, a condition on indices half of the blocks. Rows without
-    a product are no quicker as a fold than they are as rows.
+    Laws may save some of the elementwise work, a condition on indices half of the blocks. Rows
+    without a product are no quicker as a fold than they are as rows.
     """
-    inside, after = max(0, work.simple - work.after), work.after / table.simple
-    simple = (1 - table.saved) * inside / table.walked if work.products else inside / table.simple
-    arithmetic = (work.products / table.folded + simple) * (1 + 1 / work.blocks) / 2 + after
-    return both(work.bytes / max(table.near, table.far), arithmetic, table)
+    inside, after = max(0, work.elementwise - work.after), work.after / table.elementwise_rate
+    simple = (
+        (1 - table.law_savings) * inside / table.stream_rate
+        if work.products
+        else inside / table.elementwise_rate
+    )
+    arithmetic = (work.products / table.stream_gemm_rate + simple) * (
+        1 + 1 / work.blocks
+    ) / 2 + after
+    return both(work.bytes / max(table.cache_bw, table.dram_bw), arithmetic, table)
 
 
 def total(kernels: Iterable[Kernel], table: CostTable) -> float:

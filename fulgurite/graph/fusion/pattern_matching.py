@@ -4,7 +4,7 @@ In: a graph and a `Pattern`. Out: the places where its expression stands, with t
 and both over placeholders. An expression is a function of tensors and says nothing
 of shapes. So it is written out over placeholders with shapes that occur below a node, and compared
 with what is there node by node: nodes are interned, so equal ones are one, and operands are bound
-on the way. Attempts are counted (`ATTEMPTS`), so that the answer is the same in every process.
+on the way. Attempts are counted, so that the answer is the same in every process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from ...core.node import Node, Shape, toposort
 from ...core.ops.leaf import CONST, PARAM, SINK, param
 from ...core.ops.movement import EXPAND
 from ...errors import FulguriteError
+from .budget import BUDGET
 from .user_patterns import Build, Pattern
 
 Sort: TypeAlias = tuple[Shape, DType, str | None]
-ATTEMPTS = 256  # times that an expression is written out for one graph
-BELOW = 40  # nodes under a place among which operands are looked for
 _FIRST = 1 << 20  # number of the first placeholder: far above those of inputs
 
 
@@ -42,7 +41,7 @@ class Places:
     """Looks for the expression of one kernel in graphs."""
 
     pattern: Pattern
-    left: int = ATTEMPTS
+    left: int = BUDGET.pattern_attempts
     known: dict[tuple[Sort, ...], Written | None] = field(default_factory=dict)
 
     def find(self, sink: Node) -> Iterator[tuple[Node, Written, dict[Node, Node]]]:
@@ -113,7 +112,7 @@ def _below(node: Node) -> list[Node]:
     """A node's own sources and theirs, nearest first."""
     found: dict[Node, None] = {}
     level = [node]
-    while level and len(found) < BELOW:
+    while level and len(found) < BUDGET.pattern_operands:
         level = [s for n in level for s in n.src if s not in found]
         found.update(dict.fromkeys(level))
     return [n for n in found if n.device is not None and n.op is not EXPAND and n.op is not CONST]

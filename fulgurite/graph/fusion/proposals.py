@@ -17,8 +17,8 @@ from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Kernel
 from ..ir.kernel_kind import KernelKind
 from ..ir.queries import elements, is_contraction
+from .access import access_of
 from .machine import CostTable, Work, time_of
-from .reduced_axes import summed_lines
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,30 @@ class Source:
     name: str
     propose: Callable[[Kernel, CostTable], Proposal | None]
     least: Callable[[Work, CostTable], float] | None = None
+    kind: str = "fold"  # of its kernels
     deterministic: bool = True  # are its bits the same on every run and thread count?
 
 
 def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
     """Rows that are folded over the same axes, and what is picked from them, as one kernel."""
     folds = [n for n in toposort([kernel.body]) if n.op is REDUCE]
-    rows = {(n.src[0].shape, n.arg[1]) for n in folds}
-    if len(rows) != 1 or any(map(is_contraction, folds)):
+    if not folds or any(map(is_contraction, folds)):
         return None
-    if any(elements(root.shape) > elements(folds[0].src[0].shape) for root in kernel.body.src):
+    rows = elements(folds[0].src[0].shape)
+    if any(elements(root.shape) > rows for root in kernel.body.src):
         return None
-    length = elements(folds[0].src[0].shape) // max(1, elements(folds[0].shape))
-    for param, over in summed_lines(kernel.body).items():  # of squares both lines look alike
-        if over is not None and elements(tuple([param.shape[i] for i in over])) > length:
-            return None
+    access = access_of(kernel)
+    if access is None or len({reduction.axes for reduction in access.reductions}) != 1:
+        return None
     cost = time_of(Kernel(KernelKind.REDUCE, kernel.body, kernel.inputs), table)
     return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
 
 
 def least_rows(work: Work, table: CostTable) -> float:
     """What rows take at least: no product is among them."""
-    return inf if work.products else table.launch + work.bytes / max(table.near, table.far)
+    return (
+        inf if work.products else table.launch_ns + work.bytes / max(table.cache_bw, table.dram_bw)
+    )
 
 
-ROWS = Source("rows", propose_rows, least_rows)
+ROWS = Source("rows", propose_rows, least_rows, "reduce")

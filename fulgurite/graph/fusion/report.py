@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to compute a piece of a region, for people."""
+    """One way to compute a segment of a region, for people."""
 
     what: str
     cost: float
     chosen: bool
-    replaces: int  # greedy pieces
+    replaces: int  # greedy segments
 
 
 @dataclass
 class RegionReport:
     """What was found for one region."""
 
-    pieces: int
+    segments: int
     alternatives: list[Alternative] = field(default_factory=list)
     rules: dict[str, int] = field(default_factory=dict)
     nodes: int = 0  # most of an e-graph
@@ -41,7 +41,7 @@ class RegionReport:
 
     def __str__(self) -> str:
         plain = self.cost >= self.greedy
-        head = f"region of {self.pieces} kernels: {self.greedy / 1e3:.1f} us as they were, "
+        head = f"region of {self.segments} kernels: {self.greedy / 1e3:.1f} us as they were, "
         head += f"{self.cost / 1e3:.1f} us chosen: "
         head += "nothing is cheaper" if plain else f"{1 - self.cost / self.greedy:.0%} saved"
         rules = ", ".join(f"{name} x{count}" for name, count in sorted(self.rules.items()))

@@ -1,11 +1,11 @@
 """Extraction: which producers to run, so that everything asked for is there and the sum is least.
 
 In: producers, each with the values it makes, those it needs and its cost; the values asked for; a
-cap on steps and, if wanted, on the bytes that are kept. Out: producers in an order that works. A
-value that two consumers share is paid once. `greedily` is the answer that always exists: for each
-value the producer that is cheapest with all it needs. `extract` begins there and improves it by
-branch and bound: it settles one missing value after the other, first by producers that cost the
-least for each value they settle, and leaves a branch whose cost plus the least that is still
+cap on steps and, if wanted, on the bytes that stay in memory. Out: producers in an order that
+works. A value that two consumers share is paid once. `greedily` is the answer that always exists:
+for each value the producer that is cheapest with all it needs. `extract` begins there and improves
+it by branch and bound: it settles one missing value after the other, first by producers that cost
+the least for each value they settle, and leaves a branch whose cost plus the least that is still
 missing cannot beat the best. More steps never give a costlier answer, since the best so far is only
 ever replaced by a cheaper one.
 """
@@ -16,8 +16,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from .budget import BUDGET
+
 Value: TypeAlias = Hashable
-STEPS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class NoPlanError(Exception):
 
 def extract(
     producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value] = (),
-    steps: int = STEPS, memory: int | None = None, agree: Agree | None = None,
+    steps: int = BUDGET.plan_steps, memory: int | None = None, agree: Agree | None = None,
     start: Sequence[Producer] = (),
 ) -> Extraction:  # fmt: skip
     """The cheapest producers found within so many steps, of those that agree with each other.
@@ -148,21 +149,16 @@ class _Search:
 
     def branch(
         self, missing: list[Value], made: frozenset[Value], chosen: dict[Producer, None],
-        cost: float, kept: int,
+        cost: float, resident: int,
     ) -> None:  # fmt: skip
         if self.steps >= self.limit:
             self.complete = False
             return
         self.steps += 1
-        if self.memory is not None and kept > self.memory:
-            return
+        open_values = frozenset(missing)
         if not missing:
             self.offer(tuple(chosen))
-            return
-        if not all([v in self.makers for v in missing]):
-            return
-        open_values = frozenset(missing)
-        if self.best is not None and cost + self.bound(missing, open_values) >= self.best[0] - 1e-9:
+        if not missing or self.is_pruned(missing, open_values, cost, resident):
             return
         value = min(missing, key=lambda v: (len(self.makers[v]), self.order[v]))
         for maker in sorted(
@@ -176,8 +172,18 @@ class _Search:
             rest = [v for v in missing if v not in now]
             more = [v for v in self.needs[maker] if v not in now and v not in rest]
             self.branch(
-                rest + more, now, {**chosen, maker: None}, cost + maker.cost, kept + maker.bytes
+                rest + more, now, {**chosen, maker: None}, cost + maker.cost, resident + maker.bytes
             )
+
+    def is_pruned(
+        self, missing: list[Value], values: frozenset[Value], cost: float, resident: int
+    ) -> bool:
+        """True if no plan of a branch fits into memory, makes all, and beats the best."""
+        if self.memory is not None and resident > self.memory:
+            return True
+        if not all([v in self.makers for v in missing]):
+            return True
+        return self.best is not None and cost + self.bound(missing, values) >= self.best[0] - 1e-9
 
     def bound(self, missing: list[Value], values: frozenset[Value]) -> float:
         """What it costs at least to make some values: each its share of what makes it."""

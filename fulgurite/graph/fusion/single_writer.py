@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ...core.node import Node
+from ...core.op import Op
 from ...core.ops.elementwise import ABS, CAST, EQ, LE, LT, MAX, MIN, NE, NEG, SUB, WHERE
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import CONST, PARAM
@@ -71,8 +72,8 @@ class Conflict(NamedTuple):
     writers: tuple[int, ...]  # numbers of parts
 
 
-class Part:
-    """A kernel of a plan, in terms of the nodes of the graph."""
+class Launch:
+    """A kernel that a plan launches, in terms of the nodes of the graph."""
 
     __slots__ = ("_order", "kind", "outputs", "reads")
 
@@ -98,13 +99,33 @@ def jumps(node: Node) -> bool:
     return node.op.jumps
 
 
+class _Paths(NamedTuple):
+    """By which paths the values of a graph are reached, as bits of a number."""
+
+    ends: list[Node]  # unstable values and values in memory, by number of their bit
+    reach: dict[Node, int]  # what a value is made of
+    twice: dict[Node, int]  # and of that what it is made of by two paths
+    asking: list[Node]  # ops that jump and see something by two
+
+
 def questions(order: Sequence[Node]) -> list[Question]:
     """The ops of a graph, given sources first, that compare a value with what is made of it."""
-    ends: list[Node] = []  # unstable values and values in memory
-    reach: dict[Node, int] = {}  # bits of what a value is made of
-    twice: dict[Node, int] = {}  # and of what it is made of by two paths
+    ends, reach, twice, asking = _paths(order)
+    bits = 0
+    for node in asking:
+        bits |= twice[node]
+    wanted = {end for i, end in enumerate(ends) if bits >> i & 1} if asking else set()
+    seen = _seen_from(asking, order, wanted) if asking else {}
+    found: list[Question] = []
+    for node in asking:
+        values = frozenset([n for n in seen[node] if twice[node] & reach[n]])
+        found.append(Question(node, values, any(len(seen[node][n]) > 1 for n in values)))
+    return found
+
+
+def _paths(order: Sequence[Node]) -> _Paths:
+    ends, reach, twice, asking = paths = _Paths([], {}, {}, [])
     unstable = 0
-    asking: list[Node] = []
     for node in order:
         both = found = 0
         if is_unstable(node) or (node.op is PARAM and node.dtype.is_inexact):
@@ -118,18 +139,7 @@ def questions(order: Sequence[Node]) -> list[Question]:
             if both and jumps(node) and not _is_generic(node, reach, both, found, unstable):
                 asking.append(node)
         reach[node], twice[node] = found, both
-    if not asking:
-        return []
-    bits = 0
-    for node in asking:
-        bits |= twice[node]
-    wanted = {end for i, end in enumerate(ends) if bits >> i & 1}
-    seen = _seen_from(asking, order, wanted)
-    found_: list[Question] = []
-    for node in asking:
-        values = frozenset([n for n in seen[node] if twice[node] & reach[n]])
-        found_.append(Question(node, values, any(len(seen[node][n]) > 1 for n in values)))
-    return found_
+    return paths
 
 
 def _is_generic(
@@ -170,7 +180,7 @@ def _seen_from(
 # --- from plan to plan ---------------------------------------------------------------------------
 
 
-def kept_with(
+def held_with(
     roots: Iterable[Node], extremes: Iterable[Node], is_held: Callable[[Node], bool]
 ) -> list[Node]:
     """Values of which roots are extremes and that somebody holds: known together, they agree.
@@ -210,7 +220,7 @@ class Law:
         """True if a question sees any of some nodes, or what is between it and them."""
         return any(n in self.cone for n in nodes)
 
-    def conflicts(self, parts: Sequence[Part]) -> list[Conflict]:
+    def conflicts(self, parts: Sequence[Launch]) -> list[Conflict]:
         """Where a plan, given in the order in which it runs, breaks the law."""
         folds = {number for number, part in enumerate(parts) if part.kind == "fold"}
         folded = {n for number in folds for n in parts[number].order if self.is_rewritten(n)}
@@ -218,15 +228,12 @@ class Law:
         answers: dict[Node, list[Sights]] = {}
         for number, part in enumerate(parts):
             seen: dict[Node, Sights] = {}
-            for node in part.order:
-                if node not in self.cone:
-                    continue
+            for node in filter(self.cone.__contains__, part.order):
                 seen[node] = self.seen(node, number, part.kind, seen, stored, folded)
                 if node in self.asked:
                     answers.setdefault(node, []).append(seen[node])
-            for node in part.outputs:
-                if node in seen:  # or it is what was read
-                    stored[node] = frozenset([_at_rest(s, node, number) for s in seen[node]])
+            for node in filter(seen.__contains__, part.outputs):  # others are what was read
+                stored[node] = frozenset([_at_rest(s, node, number) for s in seen[node]])
         found = [self.conflict(node, sights, folds) for node, sights in answers.items()]
         return [conflict for some in found for conflict in some]
 
@@ -260,21 +267,26 @@ class Law:
         found: dict[Node, set[int]] = {}
         for sights in answers:  # each alone
             for value, some in _by_value(sights).items():
-                writers = {writer for writer, _ in some}
-                if is_unstable(value):
-                    many = len(some) > 1
-                else:  # it has the same bits wherever it is computed as it is written
-                    rewritten = [place for place in some if place[0] in folds]
-                    many = bool(rewritten) and len(writers) > 1
-                    many = many or (len(rewritten) > 1 and not is_left_alone(node))
-                if many:
-                    found.setdefault(value, set()).update(writers)
+                if self.are_several(node, value, some, folds):
+                    found.setdefault(value, set()).update([writer for writer, _ in some])
         if self.asked[node].apart:  # and all together
             for value, some in _by_value(frozenset[Sight]().union(*answers)).items():
                 writers = {writer for writer, _ in some}
                 if len(writers) > 1 and (is_unstable(value) or not writers.isdisjoint(folds)):
                     found.setdefault(value, set()).update(writers)
         return [Conflict(node, value, tuple(sorted(found[value]))) for value in found]
+
+    def are_several(
+        self, question: Node, value: Node, sights: Collection[tuple[int, Place]],
+        folds: Collection[int],
+    ) -> bool:  # fmt: skip
+        """True if a question sees a value with different bits."""
+        if is_unstable(value):
+            return len(sights) > 1
+        rewritten = [writer for writer, _ in sights if writer in folds]
+        if rewritten and len({writer for writer, _ in sights}) > 1:
+            return True  # or it has the same bits wherever it is computed as it is written
+        return len(rewritten) > 1 and not is_left_alone(question)
 
 
 def is_left_alone(question: Node) -> bool:
@@ -283,10 +295,7 @@ def is_left_alone(question: Node) -> bool:
     They know values that are compared (`kernel/stream/bit_stable.py`), and so what is made of such
     a value; not what is between two values that are both made of a third.
     """
-    sides = [_unmoved(side) for side in question.src]
-    apart = [side for side in sides if side.op is SUB]
-    if question.op in (EQ, NE) and apart and any(side.op is CONST for side in sides):
-        sides = [_unmoved(side) for side in apart[0].src]
+    sides = _sides(question)
     if question.op not in (EQ, NE, LE, LT) or any(side.op is CONST for side in sides):
         return False
     for one, other in (sides, sides[::-1]):
@@ -294,6 +303,15 @@ def is_left_alone(question: Node) -> bool:
         if not any(_rounds(n) and n in mine for n in walk([other], stable_sources, {one})):
             return True
     return False
+
+
+def _sides(question: Node) -> list[Node]:
+    """What a comparison compares: of `a - b == 0` it is a and b."""
+    sides = [_unmoved(side) for side in question.src]
+    apart = [side for side in sides if side.op is SUB]
+    if question.op in (EQ, NE) and apart and any(side.op is CONST for side in sides):
+        return [_unmoved(side) for side in apart[0].src]
+    return sides
 
 
 def _unmoved(node: Node) -> Node:
@@ -365,40 +383,64 @@ def _within(value: Node, frame: Node) -> tuple[Axis, ...]:
 
 def _along(node: Node, source: Node, number: int) -> list[Axis]:
     """For each axis of a source where it is read, in the axes of the node."""
-    op = node.op
     same: list[Axis] = [("axis", i) if n != 1 else _FIRST for i, n in enumerate(node.shape)]
-    if op is EXPAND:
-        return [_FIRST if n == 1 else a for n, a in zip(source.shape, same, strict=True)]
-    if op is PERMUTE:
-        return [same[node.arg.index(i)] for i in range(source.ndim)]
-    if op is RESHAPE:
-        place = same_axes(source.shape, node.shape)
-        if place is not None:
-            return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
-        return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]
-    if op is PAD or op is SHRINK:
-        starts = [start for start, _ in pairs(node)]
-        return [
-            _shifted(a, start if op is SHRINK else -start)
-            if isinstance(start, int)
-            else ("from", op, start, a)
-            for a, start in zip(same, starts, strict=True)
-        ]
-    if op is FLIP:
-        return [("back", a) if i in node.arg else a for i, a in enumerate(same)]
-    if op is WINDOW:
-        axis, _, stride, dilation = node.arg
-        slides: Axis = ("window", stride, dilation, same[axis], same[-1])
-        return [slides if i == axis else same[i] for i in range(source.ndim)]
-    if op is REDUCE:
-        # the loop of one element: lowering names it by the axes in use there
-        return [("all", node, i, *same) if i in node.arg[1] else a for i, a in enumerate(same)]
-    if op is GATHER and number == 1:
+    if node.op is GATHER and number == 1:
         return same
-    if op is GATHER:
-        picked: Axis = ("picked", node.src[1], *same)
-        return [picked if i == node.arg else a for i, a in enumerate(same)]
-    return [("somewhere", node, number, i) for i in range(source.ndim)]
+    moves = _MOVES.get(node.op)
+    if moves is None:
+        return [("somewhere", node, number, i) for i in range(source.ndim)]
+    return moves(node, source, same)
+
+
+def _expanded(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    return [_FIRST if n == 1 else a for n, a in zip(source.shape, same, strict=True)]
+
+
+def _permuted(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    return [same[node.arg.index(i)] for i in range(source.ndim)]
+
+
+def _reshaped(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    place = same_axes(source.shape, node.shape)
+    if place is not None:
+        return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
+    return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]
+
+
+def _cut_or_padded(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    found: list[Axis] = []
+    for axis, (start, _) in zip(same, pairs(node), strict=True):
+        if isinstance(start, int):
+            found.append(_shifted(axis, start if node.op is SHRINK else -start))
+        else:
+            found.append(("from", node.op, start, axis))
+    return found
+
+
+def _flipped(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    return [("back", a) if i in node.arg else a for i, a in enumerate(same)]
+
+
+def _windowed(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    axis, _, stride, dilation = node.arg
+    slides: Axis = ("window", stride, dilation, same[axis], same[-1])
+    return [slides if i == axis else same[i] for i in range(source.ndim)]
+
+
+def _folded(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    """The loop of one element: lowering names it by the axes in use there."""
+    return [("all", node, i, *same) if i in node.arg[1] else a for i, a in enumerate(same)]
+
+
+def _gathered(node: Node, source: Node, same: list[Axis]) -> list[Axis]:
+    picked: Axis = ("picked", node.src[1], *same)
+    return [picked if i == node.arg else a for i, a in enumerate(same)]
+
+
+_MOVES: dict[Op, Callable[[Node, Node, list[Axis]], list[Axis]]] = {
+    EXPAND: _expanded, PERMUTE: _permuted, RESHAPE: _reshaped, PAD: _cut_or_padded,
+    SHRINK: _cut_or_padded, FLIP: _flipped, WINDOW: _windowed, REDUCE: _folded, GATHER: _gathered,
+}  # fmt: skip
 
 
 def _shifted(axis: object, steps: object) -> Axis:

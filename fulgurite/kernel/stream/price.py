@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.passes import UNWATCHED, Watch, run_passes
-from ...graph.fusion.machine import CostTable, both, kept_time, memory_time, work_of
+from ...graph.fusion.machine import CostTable, both, memory_time, spill_time, work_of
 from ...graph.fusion.proposals import Proposal
 from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.lower import lower
@@ -36,10 +36,12 @@ class StreamWork:
     again: int = 1  # how often products and walks are done: once for each tile of D
     strided: int = 0  # loads of each element that are not contiguous
     packed: int = 0  # numbers put in order for microkernels
-    moved: int = 0  # bytes written and read between phases
+    moved: int = 0  # bytes written and read on the way
     held: int = 0  # bytes that are held between phases
     overhead: float = 0.0  # nanoseconds of entering blocks
+    phases: int = 1  # that threads wait for each other between
     share: float = 1.0  # of all elements, those that are not skipped
+    idle: float = 1.0  # how much longer arithmetic takes, as too few tiles leave threads idle
     is_plain: bool = False  # True if rows alone are traversed, in registers
     note: str = ""  # what is special about the plan
 
@@ -85,19 +87,22 @@ def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:
         sum([_product_time(depth, table) for depth in depths])
         for depths in (work.depths, work.widths)
     ]
-    rate = table.simple / 2 if work.is_plain else table.walked
-    walk = work.walked / rate + work.strided / table.strided
+    rate = table.elementwise_rate / 2 if work.is_plain else table.stream_rate
+    walk = work.walked / rate + work.strided / table.strided_rate
     arithmetic = work.elements * (inside * work.again + beside + work.again * walk) * work.share
-    arithmetic += work.packed / table.packed
-    memory = memory_time(moved + work.moved, table)
-    time = both(memory, arithmetic + work.overhead, table)
-    return time + kept_time([work.held], table)
+    arithmetic = work.idle * (arithmetic + work.packed / table.pack_rate)
+    memory, between = memory_time(moved + work.moved, table), 0.0
+    if work.phases > 1:  # nothing hides what moves between them
+        memory, between = memory_time(moved, table), memory_time(work.moved, table)
+        between += (work.phases - 1) * table.launch_ns
+    time = both(memory, arithmetic + work.overhead, table) + between
+    return time + spill_time([work.held], table)
 
 
 def _product_time(depth: int, table: CostTable) -> float:
     """Nanoseconds of so many products: many in a row go as fast as in a GEMM."""
     share = min(1.0, depth / ORDER.block_steps)
-    return 2 * depth / (share * table.products + (1 - share) * table.folded)
+    return 2 * depth / (share * table.gemm_rate + (1 - share) * table.stream_gemm_rate)
 
 
 def nodes_along_n(

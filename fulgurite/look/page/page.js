@@ -246,16 +246,16 @@ function drawFusion(root) {
   root.append(el("h2", {}, "What the search compared"));
   if (!D.fusion.regions.length) root.append(el("p", {}, "nothing: no kernels could be merged"));
   for (const r of D.fusion.regions) {
-    const rows = [["as they are", r.greedy, r.cost >= r.greedy, r.pieces], ...r.alternatives.map((a) =>
+    const rows = [["as they are", r.greedy, r.cost >= r.greedy, r.segments], ...r.alternatives.map((a) =>
       [a.what, a.cost, a.chosen, a.replaces])];
     const rules = Object.entries(r.rules).map(([n, c]) => `${n} x${c}`).join(", ");
-    root.append(el("h2", {}, `region of ${r.pieces} kernels: ${time(r.greedy)} as they were, ${time(r.cost)} chosen`),
+    root.append(el("h2", {}, `region of ${r.segments} kernels: ${time(r.greedy)} as they were, ${time(r.cost)} chosen`),
       el("p", { class: "same" }, `${rules ? "rules: " + rules + "; " : ""}${r.terms} terms, ${r.steps} steps` +
         (r.memory ? "; what was cheaper needs more memory at once" : "") +
         (r.untried ? `; ${r.untried} more could not pay` : "")),
-      el("table", {}, rows.map(([what, cost, chosen, pieces]) => el("tr", {},
+      el("table", {}, rows.map(([what, cost, chosen, segments]) => el("tr", {},
         el("td", { class: chosen ? "chosen" : "refused" }, chosen ? "chosen" : "refused"),
-        el("td", { class: "number" }, time(cost)), el("td", { class: "number" }, `for ${pieces}`),
+        el("td", { class: "number" }, time(cost)), el("td", { class: "number" }, `for ${segments}`),
         el("td", {}, what)))));
   }
 }

@@ -125,7 +125,7 @@ def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
         return None
     w = work_of(kernel)
     memory = memory_time(w.bytes, table)
-    cost = both(memory, w.products / table.library + w.packed / table.packed, table)
+    cost = both(memory, w.products / table.blas_rate + w.packed / table.pack_rate, table)
     return Proposal("library", cost, "the BLAS that NumPy carries", plan=found)
 
 

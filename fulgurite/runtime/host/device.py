@@ -22,6 +22,7 @@ from ...core.ops.leaf import PARAM, SINK, VAR
 from ...core.shape import upper
 from ...core.substitute import substitute
 from ...graph.ir.kernel import Kernel
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
 from ..device import Buffer, MemoryLimitError, Values
@@ -228,7 +229,7 @@ def _indexed(kernel: Kernel) -> StepCode | None:
     if kernel.kind in HOST:
         return None
     try:
-        runner = Runner(lower_kernel(kernel).indexed)
+        runner = Runner(lower_kernel(kernel).indexed, kernel.kind is KernelKind.FOLD)
     except CannotLower:
         return None
 

@@ -9,8 +9,10 @@ temporaries stay within a tile (or a row, where a fold needs a whole one).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import combinations, permutations, product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,18 +28,23 @@ from ...core.ops.random import bits_at
 from ...core.ops.reduce import REDUCE, scanned
 from ...errors import ShapeError
 from ...graph.ir.affine import Affine, Atom
+from ...graph.ir.bodies import CaptureError, rename_axes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, whole_axes
 from .evaluate import size_value
 
 TILE = 1 << 20  # elements of the largest temporary, unless one row is larger
 Ranges = tuple[tuple[int, int], ...]
+Axes = frozenset[int]
+Repeated = tuple[Node, dict[int, int]]  # a fold, and the axes of another in its own
 
 
 class Runner:
     """A kernel made ready: what depends on its body alone is computed once."""
 
-    def __init__(self, kernel: IndexKernel) -> None:
+    repeated: Mapping[Node, Repeated] = MappingProxyType({})
+
+    def __init__(self, kernel: IndexKernel, one_pass: bool = False) -> None:
         self.kernel = kernel
         nodes = [n for n in toposort([kernel.body]) if n.op is not SINK]
         # an output may take an input's memory: a tile reads everything before it writes anything
@@ -48,6 +55,9 @@ class Runner:
         self.stored = [n.arg[3] for n in stores]  # the axes of each store
         shared = frozenset.intersection(*[self.free[s] for s in stores])
         self.tiled = sorted(shared - whole_axes(self.order))
+        if one_pass:
+            sizes = {a: n for a, n in enumerate(kernel.axes) if a not in self.tiled}
+            self.repeated = _repeated(self.order, self.free, sizes)
 
     def run(self, params: Sequence[Array], values: dict[str, int]) -> None:
         """Fill the outputs, tile by tile."""
@@ -76,7 +86,7 @@ class Runner:
         return max(math.prod([chunks[a] for a in self.free[n]]) for n in kept)
 
 
-def _products(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> frozenset[Node]:
+def _products(order: Sequence[Node], free: dict[Node, Axes]) -> frozenset[Node]:
     """Contractions: products that only sums over axes of both factors read, which miss others."""
     readers: dict[Node, list[Node]] = {}
     for node in order:
@@ -91,6 +101,45 @@ def _products(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> frozen
         )
         and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
     )  # fmt: skip
+
+
+def _repeated(
+    order: Sequence[Node], free: Mapping[Node, Axes], sizes: Mapping[int, object]
+) -> dict[Node, Repeated]:
+    """Folds that others are but for the names of loops that never meet: a pass has one for both.
+
+    In index notation every loop over a row spells its elements again. Sums of one kernel that
+    streams would differ in their last bits, and so would the weights of a row from their sum.
+    """
+    met = {pair for axes in set(free.values()) for pair in combinations(sorted(axes), 2)}
+    first: list[Node] = []
+    found: dict[Node, Repeated] = {}
+    for node in [n for n in order if n.op is FOLD]:
+        pairs = ((one, _names(node, one, free, sizes, met)) for one in first)
+        same = next(((one, names) for one, names in pairs if names is not None), None)
+        if same is None:
+            first.append(node)
+        else:
+            found[node] = same
+    return found
+
+
+def _names(
+    node: Node, first: Node, free: Mapping[Node, Axes], sizes: Mapping[int, object],
+    met: set[tuple[int, int]],
+) -> dict[int, int] | None:  # fmt: skip
+    """Names of axes with which a fold is another one; None if there are none."""
+    mine, theirs = sorted(free[node] - free[first]), sorted(free[first] - free[node])
+    if node.arg != first.arg or len(mine) != len(theirs) or not sizes.keys() >= {*mine, *theirs}:
+        return None
+    for others in permutations(theirs):
+        names = dict(zip(mine, others, strict=True))
+        if any(sizes[a] != sizes[b] or (min(a, b), max(a, b)) in met for a, b in names.items()):
+            continue
+        with suppress(CaptureError):
+            if rename_axes(node, names) is first:
+                return names
+    return None
 
 
 class _Tile:
@@ -115,7 +164,7 @@ class _Tile:
         if op is LOAD:
             return self.load(node, sources)
         if op is FOLD:
-            return self.fold(node)
+            return self.again(node) if node in self.runner.repeated else self.fold(node)
         if op.family == "elementwise":
             assert op.numpy is not None
             return op.numpy(node, *sources)
@@ -169,6 +218,14 @@ class _Tile:
         holds = self.conditions(conditions, sources)
         found = memory[np.where(holds, place, 0)]
         return np.where(holds, found, np.zeros((), memory.dtype))
+
+    def again(self, node: Node) -> Array:
+        """A fold that is known along other axes."""
+        first, names = self.runner.repeated[node]
+        value = self.known[first]
+        for axis, other in names.items():
+            value = value.swapaxes(axis, other)
+        return value
 
     def fold(self, node: Node) -> Array:
         source = node.src[0]

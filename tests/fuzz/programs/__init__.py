@@ -4,8 +4,9 @@ In: a seed and a count. Out: nothing, or for each failure a short script to past
 few layers joined by reshapes, slices, reductions and arithmetic, with a loss at its end
 (`writer`, `layers`, `shaping`, `endings`). Its value and gradients are computed op by op
 (`oracle`), then by the whole pipeline in several ways (`settings`): with sums that round otherwise
-each time (`shaking`), under jit, with options on and off, and in native code. Differences of values
-along random directions, and torch where it is installed, check the oracle itself.
+each time (`shaking`), under jit, with options on and off, in native code, and after a run with
+other constants (`constants`). Differences of values along random directions, and torch where it is
+installed, check the oracle itself.
 Run many with `python -m tests.fuzz.programs --seed 0 --count 5000`.
 """
 
@@ -26,6 +27,7 @@ import numpy as np
 import fulgurite as fg
 
 from ..passes import Verdict, guilty
+from .constants import with_constants
 from .oracle import Oracle, Unjudged
 from .program import Program, script
 from .settings import CHEAP, CUDA, NATIVE, SHAKEN, UNSEARCHED, Setting, answer
@@ -153,8 +155,28 @@ def failures(
             if wrong is not None:
                 yield Failure(seed, number, known.program, setting, wrong)
                 break
+        else:
+            yield from changed(seed, number, wide.program, device)
         if number % 64 == 0:
             fg.clear_caches()
+
+
+def changed(seed: int, number: int, program: Program, device: str) -> Iterator[Failure]:
+    """What goes wrong with a share of the programs after a run with other constants."""
+    if number % 6 != 1:
+        return
+    native = number % 48 == 1 and HAS_LLVM
+    setting = CUDA[0] if device == "cuda" else NATIVE[0] if native or device == "cpu" else SHAKEN
+    program = with_constants(program, Random(number))
+    try:
+        known = Oracle.of(program)
+    except Unjudged as reason:
+        COUNTS[str(reason)] += 1
+        return
+    COUNTS["other constants"] += 1
+    wrong = problem(program, setting, known)
+    if wrong is not None:
+        yield Failure(seed, number, program, setting, wrong)
 
 
 def judged(seed: int, number: int) -> Oracle | None:

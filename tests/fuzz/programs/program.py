@@ -20,6 +20,8 @@ import fulgurite as fg
 import fulgurite.nn
 from fulgurite.core.op import Array
 
+BEFORE = ("value, gradients = fg.value_and_grad(first, varied)(*args)",
+          "fg.realize(value, *gradients)")  # fmt: skip
 NAME = re.compile(r"\b[a-z]+[0-9]+\b")  # of inputs and values: x0, w1, v2
 
 
@@ -67,6 +69,8 @@ class Program:
     seed: int  # of the data
     dtype: str = "float64"
     smooth: bool = True  # may differences of values be taken for its gradient?
+    constants: tuple[float, ...] = ()  # numbers c0, c1, ... that its lines read
+    before: tuple[float, ...] = ()  # those of a run before, by which caches know the program
 
     @property
     def varied(self) -> tuple[int, ...]:
@@ -108,13 +112,19 @@ class Program:
         found: Callable[..., Any] = scope["f"]
         return found
 
-    def defined(self, torch: bool) -> list[str]:
+    @property
+    def first(self) -> Program | None:
+        """The same with the numbers of the run before."""
+        return replace(self, constants=self.before, before=()) if self.before else None
+
+    def defined(self, torch: bool, name: str = "f") -> list[str]:
         """The lines of `def f(...)`."""
-        inner = [
+        inner = [f"    c{number} = {value}" for number, value in enumerate(self.constants)]
+        inner += [
             f"    {', '.join(line.names)} = {line.torch if torch else line.code}"
             for line in self.lines
         ]
-        head = f"def f({', '.join([given.name for given in self.inputs])}):"
+        head = f"def {name}({', '.join([given.name for given in self.inputs])}):"
         return [head, *inner, f"    return {self.result}"]
 
 
@@ -132,10 +142,14 @@ def script(program: Program, setting: str, asked: Sequence[str]) -> str:
             f"{given.name} = ({given.text}){cast}" if cast else f"{given.name} = {given.text}"
         )
     names = ", ".join([given.name for given in program.inputs])
+    other: list[str] = []
+    if program.first is not None:  # it fills caches
+        other = ["", *program.first.defined(False, "first")]
+        asked = [*BEFORE, *asked]
     return "\n".join([
         "import numpy as np", "import fulgurite as fg", "import fulgurite.nn", "",
         f"rng = np.random.default_rng({program.seed})", *made, f"varied = {program.varied}", "",
-        *program.defined(False), "", "def run():",
+        *program.defined(False), *other, "", "def run():",
         f"    args = [fg.tensor(a) for a in ({names},)]", *[f"    {line}" for line in asked],
         "    return [t.numpy() for t in (value, *gradients)]", "",
         'with fg.config(device="reference", simplify=False, fuse=False, search=False):',

@@ -108,6 +108,8 @@ def answer(
         if setting.shakes:
             stack.enter_context(shaken(seed))
         args = [fg.Tensor(a) for a in (program.data() if data is None else data)]
+        if program.first is not None:
+            _asked(program.first.function(), program.varied, args, "value_and_grad", False)
         return _asked(program.function(), program.varied, args, setting.way, program.alone)
 
 

@@ -124,8 +124,9 @@ def shapes_of(program: Program) -> dict[str, tuple[int, ...]]:
             given.name: fg.Tensor(data)
             for given, data in zip(program.inputs, program.data(), strict=True)
         }
+        numbers = {f"c{number}": value for number, value in enumerate(program.constants)}
         for line in program.lines:
-            made = eval(line.code, {"fg": fg, "np": np}, dict(values))
+            made = eval(line.code, {"fg": fg, "np": np, **numbers}, dict(values))
             values.update(zip(line.names, made if len(line.names) > 1 else (made,), strict=True))
     return {n: _shape(v) for n, v in values.items() if v.dtype in (fg.float32, fg.float64)}
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.graph.fusion.candidates import Candidates
 from fulgurite.graph.ir.queries import elements
+from tests.graph.fusion.regions_of import regions_of
 from tests.graph.searching import kinds, numbers, planned, scarce_memory
 
 
@@ -52,6 +54,21 @@ def test_numbers_of_rows_that_are_asked_for_come_from_the_same_walk() -> None:
     for asked in ([fg.logsumexp(scores, axis=-1)], [most, total], [total]):
         found, _ = planned(powers / total @ v, *asked)
         assert kinds(found) == ["fold"]
+
+
+def test_no_candidate_stores_a_value_twice() -> None:
+    """A statistic has two names where a segment stores what it needs for its elements."""
+
+    def loss(x: fg.Tensor) -> fg.Tensor:
+        return fg.group_norm(fg.log_softmax(x, axis=2), 60).sum()
+
+    regions = regions_of(*fg.value_and_grad(loss)(numbers(1, 1, 60, 2)))
+    for region in regions.regions:
+        candidates = Candidates(regions, region)
+        singles = [c for tries in candidates.singles() for some in tries for c in some]
+        for candidate in (*singles, *candidates.joint(singles)):
+            stored = regions.stores(candidate, region)
+            assert len(set(stored)) == len(stored) > 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -21,6 +21,7 @@ from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.core.ops.movement import RESHAPE, UNWINDOW
 from fulgurite.core.ops.reduce import REDUCE, SCAN
 from fulgurite.graph.fusion import greedy as module
+from fulgurite.graph.fusion.budget import BUDGET
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule, params_of
 from fulgurite.graph.ir.lower import lower
@@ -315,7 +316,7 @@ def test_many_chained_softmaxes_are_split_into_several_kernels() -> None:
         x = softmax(x)
     plan = scheduled(x)
     nodes = max(item.kernel.body.slice.__len__() for item in plan.items)
-    assert 5 < len(plan.items) < 60 and nodes < 3 * module.MOST
+    assert 5 < len(plan.items) < 60 and nodes < 3 * BUDGET.kernel_nodes
 
 
 def test_a_long_chain_is_scheduled_without_recursion() -> None:
@@ -332,7 +333,7 @@ def test_a_long_chain_is_scheduled_without_recursion() -> None:
         plan = scheduled(y)
     finally:
         sys.setrecursionlimit(before)
-    assert 5000 // module.MOST <= len(plan.items) <= 5000 // 10
+    assert 5000 // BUDGET.kernel_nodes <= len(plan.items) <= 5000 // 10
 
 
 def test_a_product_of_a_long_chain_is_a_contraction_all_the_same() -> None:

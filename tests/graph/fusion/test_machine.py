@@ -19,22 +19,24 @@ def work(y: fg.Tensor) -> Work:
 
 def test_a_value_that_is_moved_in_several_ways_is_computed_for_each() -> None:
     x = fg.exp(ones(1000))
-    once = work(x * 2).simple
-    thrice = work(fg.pad(x, ((0, 2),)) + fg.pad(x, ((1, 1),)) + fg.pad(x, ((2, 0),))).simple
+    once = work(x * 2).elementwise
+    thrice = work(fg.pad(x, ((0, 2),)) + fg.pad(x, ((1, 1),)) + fg.pad(x, ((2, 0),))).elementwise
     assert thrice > 3 * (once - 1000)
     again = fg.pad(x, ((0, 2),))
-    assert work(again * again).simple < 2 * once  # moved in one way
+    assert work(again * again).elementwise < 2 * once  # moved in one way
 
 
 def test_a_value_in_windows_is_computed_for_every_window() -> None:
     x = ones(4, 64, 64)
-    plain, dear = [work(fg.max_pool2d(y, 3, 1)).simple for y in (x, fg.exp(x))]
-    assert dear - plain > 8 * work(fg.exp(x)).simple
+    plain, dear = [work(fg.max_pool2d(y, 3, 1)).elementwise for y in (x, fg.exp(x))]
+    assert dear - plain > 8 * work(fg.exp(x)).elementwise
 
 
 @pytest.mark.parametrize("kind", ["max_pool2d", "avg_pool2d"])
 @pytest.mark.parametrize("how", [(3, 2, 1), (3, 1, 1), (2, 2, 0)], ids=str)
-def test_the_search_leaves_gradients_of_pools_as_they_are(kind: str, how: tuple[int, ...]) -> None:
+def test_the_search_leaves_gradients_of_pools_that_overlap_as_they_are(
+    kind: str, how: tuple[int, ...]
+) -> None:
     pool = getattr(fg, kind)
     weights = pool(ones(16, 64, 56, 56), *how).realize()
     lists = []
@@ -43,4 +45,5 @@ def test_the_search_leaves_gradients_of_pools_as_they_are(kind: str, how: tuple[
             x = fg.Tensor(np.zeros((16, 64, 56, 56), np.float32))
             found = fg.grad(lambda x: (pool(x, *how) * weights).sum())(x)
             lists.append([item.kernel.kind for item in fg.schedule(found).items])
-    assert lists[0] == lists[1]
+    apart = kind == "max_pool2d" and how == (2, 2, 0)  # elements are looked at again with their row
+    assert lists[1] == (["reduce"] if apart else lists[0])

@@ -11,10 +11,10 @@ import fulgurite as fg
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.node import Node
+from fulgurite.graph.fusion.build_schedule import Segment
 from fulgurite.graph.fusion.machine import CostTable
 from fulgurite.graph.fusion.proposals import Source
 from fulgurite.graph.fusion.providers import Timing, WideSearcher, near_ties
-from fulgurite.graph.fusion.segments import Piece
 from fulgurite.graph.fusion.select import Producer, extract
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel
@@ -108,7 +108,7 @@ def test_equal_kernels_that_are_not_one_object_are_run_as_they_are() -> None:
     normal = normalize([x.cumsum(0).cumsum(0).node])
     sink = restore(normal.structure, normal.constants, {}, normal.nodes)
 
-    def choose(pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
+    def choose(pieces: Sequence[Segment], roots: Set[Node]) -> list[Segment]:
         twins = [
             (why, outputs, (Kernel(k.kind, k.body, k.inputs), memory, origins))
             for why, outputs, (k, memory, origins) in pieces

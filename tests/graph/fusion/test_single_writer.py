@@ -15,7 +15,7 @@ from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import expand, flip, pad, permute, shrink
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.fusion.check_single_writer import verify_agreement
-from fulgurite.graph.fusion.single_writer import Law, Part, Question, jumps, questions
+from fulgurite.graph.fusion.single_writer import Launch, Law, Question, jumps, questions
 from fulgurite.graph.ir.bit_stability import is_unstable
 from fulgurite.graph.ir.cache_key import normalize, restore
 from tests.graph.asking import answers, comparison
@@ -72,33 +72,33 @@ def test_a_float_that_becomes_whole_jumps() -> None:
 
 
 def test_one_writer_that_all_read_is_lawful() -> None:
-    parts = [Part("reduce", [U], {X}), Part("reduce", [M], {U}), Part("map", [HIT], {U, M})]
+    parts = [Launch("reduce", [U], {X}), Launch("reduce", [M], {U}), Launch("map", [HIT], {U, M})]
     assert not _law(HIT).conflicts(parts)
 
 
 def test_two_kernels_that_compute_what_is_compared_are_not() -> None:
-    parts = [Part("reduce", [M], {X}), Part("reduce", [HIT], {X, M})]
+    parts = [Launch("reduce", [M], {X}), Launch("reduce", [HIT], {X, M})]
     (found,) = _law(HIT).conflicts(parts)
     assert found.question is HIT and found.value is U and found.writers == (0, 1)
 
 
 def test_nor_is_one_kernel_that_computes_it_in_two_loops() -> None:
-    (found,) = _law(HIT).conflicts([Part("reduce", [HIT], {X})])
+    (found,) = _law(HIT).conflicts([Launch("reduce", [HIT], {X})])
     assert found.writers == (0,)
     turned = EQ(U, permute(U, (1, 0, 2)))
-    assert _law(turned).conflicts([Part("contract", [turned], {X})])
+    assert _law(turned).conflicts([Launch("contract", [turned], {X})])
 
 
 def test_a_sum_of_the_row_that_is_asked_is_one_number_for_all_of_it() -> None:
     shares = X / expand(U, X.shape)
     hit = EQ(shares, expand(reduce_node("max", shares, (2,)), X.shape))
-    assert not _law(hit).conflicts([Part("reduce", [hit], {X})])
+    assert not _law(hit).conflicts([Launch("reduce", [hit], {X})])
 
 
 def test_all_who_ask_see_the_same_writer() -> None:
     count = reduce_node("add", CAST(HIT, arg=float32), (1,))
-    stored = [Part("reduce", [U], {X}), Part("reduce", [M], {U})]
-    again = [Part("fold", [count], {X, M}), Part("map", [HIT], {U, M})]
+    stored = [Launch("reduce", [U], {X}), Launch("reduce", [M], {U})]
+    again = [Launch("fold", [count], {X, M}), Launch("map", [HIT], {U, M})]
     assert {c.value for c in _law(HIT, count).conflicts([*stored, *again])} == {U}
 
 
@@ -107,7 +107,7 @@ def test_in_a_fold_elements_must_not_be_computed_as_another_kernel_does() -> Non
     top = reduce_node("max", scaled, (2,))
     hit = EQ(scaled, expand(top, X.shape))
     for kind, lawful in (("reduce", True), ("fold", False)):
-        parts = [Part(kind, [top], {X}), Part("map", [hit], {X, top})]
+        parts = [Launch(kind, [top], {X}), Launch("map", [hit], {X, top})]
         assert (not _law(hit).conflicts(parts)) == lawful
 
 
@@ -124,8 +124,8 @@ def test_what_the_law_sees_at_one_place_is_computed_once(sides: int) -> None:
         roots = both if sides == 2 else (answer,)
         if both[0] is both[1]:
             continue
-        parts = [Part("reduce", roots, {memory})]
-        parts += [Part("map", [answer], set(both))] if sides == 2 else []
+        parts = [Launch("reduce", roots, {memory})]
+        parts += [Launch("map", [answer], set(both))] if sides == 2 else []
         law = _law(answer)
         if not law.asked or law.conflicts(parts):
             continue
@@ -140,19 +140,19 @@ def test_a_sum_under_a_guard_is_another_one_than_without() -> None:
     one = reduce_node("add", param(0, (3, 8), float32), (0, 1))
     padded = pad(one, [(1, 1), (0, 0)])
     top = EQ(padded, expand(reduce_node("max", padded, (0,)), padded.shape))
-    assert _law(top).conflicts([Part("reduce", [top], {one.src[0]})])
+    assert _law(top).conflicts([Launch("reduce", [top], {one.src[0]})])
     rows = expand(U, (6, 6, 3))  # a number for each row, looked at in a part of it
     inside = EQ(pad(rows, [(0, 0), (0, 0), (1, 0)]), expand(U, (6, 6, 4)))
-    assert _law(inside).conflicts([Part("reduce", [inside], {X})])
+    assert _law(inside).conflicts([Launch("reduce", [inside], {X})])
     kept = shrink(padded, [(1, 2), (0, 1)])  # which no guard is left of
     twice = EQ(kept, reduce_node("max", kept + one, (0,)))
-    assert not _law(twice).conflicts([Part("reduce", [twice], {one.src[0]})])
+    assert not _law(twice).conflicts([Launch("reduce", [twice], {one.src[0]})])
 
 
 def test_a_maximum_that_is_looked_at_from_two_loops_is_two_of_them() -> None:
     top = reduce_node("max", expand(reduce_node("add", X, (2,)), (6, 6, 2)), (1,))
     last = shrink(top, [(0, 6), (0, 1), (1, 2)])
-    assert _law(hit := EQ(top, expand(last, top.shape))).conflicts([Part("reduce", [hit], {X})])
+    assert _law(hit := EQ(top, expand(last, top.shape))).conflicts([Launch("reduce", [hit], {X})])
 
 
 def test_values_that_one_kernel_stores_agree_if_they_are_in_the_same_loops() -> None:
@@ -160,11 +160,13 @@ def test_values_that_one_kernel_stores_agree_if_they_are_in_the_same_loops() -> 
     memory = square.src[0].src[0]
     for other in (square * square, permute(square, (1, 0)), flip(square, (0,))):
         hit = EQ(square, other)
-        parts = [Part("reduce", [square, other], {memory}), Part("map", [hit], {square, other})]
+        parts = [Launch("reduce", [square, other], {memory}), Launch("map", [hit], {square, other})]
         assert bool(_law(hit).conflicts(parts)) == (other.op.family == "movement")
     first = shrink(U, [(0, 1), (0, 6), (0, 1)])
     hit = EQ(U, expand(first, U.shape))
-    assert _law(hit).conflicts([Part("reduce", [U, first], {X}), Part("map", [hit], {U, first})])
+    assert _law(hit).conflicts(
+        [Launch("reduce", [U, first], {X}), Launch("map", [hit], {U, first})]
+    )
 
 
 def test_a_product_that_is_compared_with_itself_turned_ends_its_kernel() -> None:

@@ -20,6 +20,7 @@ from fulgurite.runtime.host import index_interpreter
 from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
+from tests.fuzz.programs.shaking import shaken
 from tests.graph.ir.test_lower import agrees, matmul, softmax
 
 X, Y = param(0, (6, 8), float32), param(1, (8, 5), float32)
@@ -93,6 +94,26 @@ def test_a_product_summed_over_an_axis_of_one_factor_is_not_a_contraction() -> N
     x[0], x[1] = 3e38, -3e38
     y = np.zeros((1, 8), np.float32)
     assert np.array_equal(run(root, x, y), right(root, x, y))
+
+
+def test_a_pass_has_one_sum_for_loops_that_never_meet() -> None:
+    """Scores that are shaken for the weights and again for their sum make weights of other than 1.
+
+    Those of rows and of columns meet in one value, so they are two.
+    """
+    full, values = (6, 3, 5), param(2, (3, 5), float32)
+    weights = build.expand(build.reshape(softmax(matmul(X, Y)), (6, 1, 5)), full)
+    root = build.fold("add", MUL(weights, build.expand(build.reshape(values, (1, 3, 5)), full)), 2)
+    kernel = lower(SINK(root), 3)
+    assert len(Runner(kernel, one_pass=True).repeated) == 1 and not Runner(kernel).repeated
+    x, y, ones = numbers(6, 8) * 100 / 7, numbers(8, 5) * 100 / 3, np.ones((3, 5), np.float32)
+    out = np.empty((6, 3), np.float32)
+    with shaken(0):
+        Runner(kernel, one_pass=True).run([a.reshape(-1) for a in (x, y, ones, out)], {})
+    assert np.allclose(out, 1, atol=1e-5)
+    square = matmul(param(0, (6, 6), float32), param(1, (6, 6), float32))
+    both = SUB(square, build.permute(square, (1, 0)))
+    assert not Runner(lower(SINK(both), 2), one_pass=True).repeated
 
 
 # --- guards --------------------------------------------------------------------------------------

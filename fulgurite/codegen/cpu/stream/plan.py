@@ -410,9 +410,18 @@ def _one_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
         packed=_one_pass_packed(problem, plan, t),
         moved=3 * plan.m_parts * sums * problem.dtype.itemsize,  # written, read, put together
         overhead=t.block_overhead_ns * batch * plan.m_tiles(problem) * plan.n_blocks(problem),
+        phases=1 + bool(problem.transposed),
         share=share,
+        idle=max(1.0, t.priced_units / _units(problem, plan)),
         is_plain=not problem.products and not problem.weighted,
     )
+
+
+def _units(problem: StreamProblem, plan: StreamPlan) -> float:
+    """Tiles that threads share out, in whole ones: the last may be small."""
+    tiles = -(-plan.m_tiles(problem) // plan.m_parts) if problem.transposed else 1  # of a unit
+    rows = problem.m / min(problem.m, tiles * plan.tile_m)
+    return problem.batch * rows * plan.d_tiles(problem) * plan.splits
 
 
 def _one_pass_packed(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) -> int:
@@ -429,6 +438,9 @@ def _one_pass_packed(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) 
     for w in problem.weighted:
         if w.width > t.wide_values or w.values.op is not LOAD:
             found += batch * n * w.width
+    found += sum(
+        [batch * m * w.width for w in packed_values(problem, t) if w in problem.transposed]
+    )
     return found
 
 
