@@ -32,7 +32,7 @@ _TYPES = re.compile(r"[\[<]%size")  # a size where a type must be known
 NEAR = 4  # a choice by costs holds until a size is off by so many times
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
-MOST_KNOWN = 64  # plans, launches and layouts that are remembered of one text
+MOST_KNOWN = 256  # plans, launches and layouts that are remembered of one text
 
 
 @dataclass(frozen=True)
