@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...config import Options
-from ...core.dtype import DType, decode
+from ...core.dtype import DType, decode, dtype_of
 from ...core.node import Node
 from ...core.polynomial import evaluator
 from ...core.sym import Sym, Trace, sized
@@ -23,12 +23,16 @@ from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
 from ...graph.memory.in_place import Pair
+from ..cache.plan_cache import PlanCache, kept_plans
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan
+from ..plan_key import has_patterns
 from .shapes import STATS, Sample, Shapes
-from .specialize import SizedPlan, awkward, numbered, size_key
+from .sized_io import dump_sized, key_from, load_sized
+from .specialize import NoForm, SizedPlan, awkward, numbered, size_key
 
 _MOST_MEMBERS = 8
+How: TypeAlias = tuple[Options, str, tuple[Pair, ...]]  # options, device, donated memory
 
 
 class Member(NamedTuple):
@@ -75,21 +79,44 @@ class Found(NamedTuple):
     seconds: dict[str, float]  # `known`: of a plan that was there
 
 
-def plan_of_any_size(
-    shapes: Shapes, normal: Normal, sample: Sample, how: tuple[Options, str, tuple[Pair, ...]],
-) -> Found | None:  # fmt: skip
+def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -> Found | None:
     """A plan that serves other sizes as well; None if this graph should have its own."""
     start = time.perf_counter()
-    for member in shapes.members:
-        values = member.values(sample)
-        if values is not None:
-            plan = member.plan.at(values)
-            return Found(plan, member.lifted, {"known": time.perf_counter() - start})
+    found = known_plan(shapes, sample, normal, how)
+    if found is not None:
+        return Found(found[0], found[1].lifted, {"known": time.perf_counter() - start})
+    if any([member.plan.is_stored for member in shapes.members]) and _is_kept(normal, how):
+        return None  # another process met the very same sizes
     shapes.refuse(sample.sizes, [member.refusal(sample) for member in shapes.members])
     if sample not in shapes.samples:
         shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
     options, device, donated = how
-    return _made(shapes, normal, sample, Context(options, device, 0, donated))
+    made = _made(shapes, normal, sample, Context(options, device, 0, donated))
+    if made is not None:
+        keep_members(shapes, normal, how)
+    return made
+
+
+def known_plan(
+    shapes: Shapes, sample: Sample, normal: Normal, how: How
+) -> tuple[Plan, Member] | None:
+    """The plan for these sizes of a member that is there, or on disk."""
+    if not shapes.is_loaded:
+        shapes.is_loaded = True
+        shapes.members = [*shapes.members, *kept_members(normal, how)]
+    for member in list(shapes.members):
+        values = member.values(sample)
+        if values is None:
+            continue
+        forms = member.plan.forms
+        try:
+            plan = member.plan.at(values)
+        except NoForm:  # what was kept is not for these sizes
+            continue
+        if member.plan.forms > forms:
+            keep_members(shapes, normal, how)
+        return plan, member
+    return None
 
 
 def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> Found | None:
@@ -153,6 +180,76 @@ def _constants(
         else:
             counted[i] = expression
     return lifted, counted
+
+
+# --- on disk -------------------------------------------------------------------------------------
+
+
+def keep_members(shapes: Shapes, normal: Normal, how: How) -> None:
+    """Write the plans of a skeleton for the next process."""
+    store = _store(normal, how)
+    if store is None:
+        return
+    found = [row for member in shapes.members if (row := _dumped(member, normal)) is not None]
+    if found:
+        store[0].keep_sized(store[1], found)
+
+
+def kept_members(normal: Normal, how: How) -> list[Member]:
+    """The plans of a skeleton that another process made."""
+    store = _store(normal, how)
+    if store is None:
+        return []
+    found = store[0].sized(store[1], lambda row: _loaded(row, normal, how[1]))
+    return [member for member in found if member is not None]
+
+
+def _store(normal: Normal, how: How) -> tuple[PlanCache, str] | None:
+    """Where plans for many sizes are kept, and the key of this graph's."""
+    options, device, donated = how
+    kept = kept_plans(device, options, normal)
+    if kept is None or has_patterns(options):
+        return None
+    skeleton = normal._replace(structure=skeleton_of(normal.structure)[0], constants=())
+    key = kept.key(skeleton, {}, device, options, donated)
+    return None if key is None else (kept, key)
+
+
+def _is_kept(normal: Normal, how: How) -> bool:
+    """True if there is a plan for these sizes alone on disk."""
+    options, device, donated = how
+    kept = kept_plans(device, options, normal)
+    if kept is None or has_patterns(options):
+        return False
+    key = kept.key(normal, {}, device, options, donated)
+    return key is not None and kept.store.get("plan", key) is not None
+
+
+def _dumped(member: Member, normal: Normal) -> dict[str, Any] | None:
+    plan = dump_sized(member.plan, normal)
+    if plan is None:
+        return None
+    found = member.fit
+    return {
+        "places": found.places, "expressions": found.expressions, "variables": found.variables,
+        "sizes": member.sample.sizes, "constants": member.sample.constants,
+        "lifted": [[i, dtype.name] for i, dtype in member.lifted.items()],
+        "counted": list(member.counted.items()), "plan": plan,
+    }  # fmt: skip
+
+
+def _loaded(row: Any, normal: Normal, device: str) -> Member | None:
+    plan = load_sized(row["plan"], normal, device)
+    if plan is None:
+        return None
+    names = frozenset(plan.names)
+    expressions = [key_from(key, names) for key in row["expressions"]]
+    found = Fit(row["places"], expressions, row["variables"])
+    sample = Sample(tuple(row["sizes"]), tuple(row["constants"]))
+    lifted = {int(i): dtype_of(name) for i, name in row["lifted"]}
+    counted = {int(i): key_from(key, names) for i, key in row["counted"]}
+    count = evaluator(list(counted.values()), found.names)
+    return Member(found, sample, lifted, counted, count, plan)
 
 
 class SizedGraph:
