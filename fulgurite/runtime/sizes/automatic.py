@@ -23,13 +23,14 @@ from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
 from ...graph.memory.in_place import Pair
-from ..cache.plan_cache import PlanCache, kept_plans
+from ..cache.plan_cache import kept_plans
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan
 from ..plan_key import has_patterns
 from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
-from .specialize import NoForm, SizedPlan, awkward, numbered, size_key
+from .sized_store import SizedStore
+from .specialize import MOST_KNOWN, SizedPlan, awkward, numbered, size_key
 
 _MOST_MEMBERS = 8
 How: TypeAlias = tuple[Options, str, tuple[Pair, ...]]  # options, device, donated memory
@@ -109,9 +110,8 @@ def known_plan(
         if values is None:
             continue
         forms = member.plan.forms
-        try:
-            plan = member.plan.at(values)
-        except NoForm:  # what was kept is not for these sizes
+        plan = member.plan.plan_at(values)
+        if plan is None:
             continue
         if member.plan.forms > forms:
             keep_members(shapes, normal, how)
@@ -188,31 +188,19 @@ def _constants(
 def keep_members(shapes: Shapes, normal: Normal, how: How) -> None:
     """Write the plans of a skeleton for the next process."""
     store = _store(normal, how)
-    if store is None:
-        return
-    found = [row for member in shapes.members if (row := _dumped(member, normal)) is not None]
-    if found:
-        store[0].keep_sized(store[1], found)
+    if store.key is not None:
+        store.keep([_dumped(member, normal) for member in shapes.members])
 
 
 def kept_members(normal: Normal, how: How) -> list[Member]:
     """The plans of a skeleton that another process made."""
-    store = _store(normal, how)
-    if store is None:
-        return []
-    found = store[0].sized(store[1], lambda row: _loaded(row, normal, how[1]))
-    return [member for member in found if member is not None]
+    return _store(normal, how).load(lambda row: _loaded(row, normal, how[1]))
 
 
-def _store(normal: Normal, how: How) -> tuple[PlanCache, str] | None:
-    """Where plans for many sizes are kept, and the key of this graph's."""
+def _store(normal: Normal, how: How) -> SizedStore:
     options, device, donated = how
-    kept = kept_plans(device, options, normal)
-    if kept is None or has_patterns(options):
-        return None
     skeleton = normal._replace(structure=skeleton_of(normal.structure)[0], constants=())
-    key = kept.key(skeleton, {}, device, options, donated)
-    return None if key is None else (kept, key)
+    return SizedStore(skeleton, options, device, donated)
 
 
 def _is_kept(normal: Normal, how: How) -> bool:
@@ -262,6 +250,7 @@ class SizedGraph:
         self.normal, self.names, self.device = normal, tuple(names), device
         self.largest = tuple(largest)  # of the sizes that came before
         self.plans: list[SizedPlan] = []
+        self.store: SizedStore | None = None
         self.lock = threading.RLock()
         shapes = [root.shape for root in roots]
         keys = [size_key(n) for shape in shapes for n in shape]
@@ -274,16 +263,30 @@ class SizedGraph:
         found = self._known.get(values)
         if found is None:
             with self.lock:
-                plan = next((p for p in self.plans if p.accepts(*values)), None)
-                if plan is None:
-                    plan = self._made(values, options)
-                    self.plans.insert(0, plan)
+                plan = self._plan(values, options)
                 sizes = iter(self._sizes(*values))
                 shapes = [tuple([next(sizes) for _ in range(rank)]) for rank in self._ranks]
-                found = self._known[values] = plan.at(values), shapes
-                while len(self._known) > 64:
+                found = self._known[values] = plan, shapes
+                while len(self._known) > MOST_KNOWN:
                     self._known.pop(next(iter(self._known)))
         return found
+
+    def _plan(self, values: tuple[int, ...], options: Options) -> Plan:
+        """The plan for sizes: of what is there, of what is on disk, or made."""
+        if self.store is None:
+            self.store = SizedStore(self.normal, options, self.device)
+            self.plans += self.store.load_plans()
+        for known in self.plans:
+            forms, plan = known.forms, known.plan_at(values)
+            if plan is not None:
+                if known.forms > forms:
+                    self.store.keep_plans(self.plans)
+                return plan
+        made = self._made(values, options)
+        self.plans.insert(0, made)
+        plan = made.at(values)
+        self.store.keep_plans(self.plans)
+        return plan
 
     def numbered(self, values: tuple[int, ...], roots: Sequence[Node]) -> tuple[list[Node], Normal]:
         """Some roots, and what the graph reads, with numbers for sizes."""

@@ -202,6 +202,13 @@ class SizedPlan:
         """How many forms its kernels have by now."""
         return sum([len(kernel.forms) for kernel in self.kernels])
 
+    def plan_at(self, values: tuple[int, ...]) -> Plan | None:
+        """The plan for sizes; None if they fail a guard, or what was kept has no form for them."""
+        try:
+            return self.at(values) if self.accepts(*values) else None
+        except NoForm:
+            return None
+
     def at(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes that pass the guards."""
         with self.lock:
