@@ -29,7 +29,7 @@ from ..plan import Plan
 from ..plan_key import has_patterns
 from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
-from .sized_store import SizedStore
+from .sized_store import SizedStore, written_out
 from .specialize import MOST_KNOWN, SizedPlan, awkward, numbered, size_key
 
 _MOST_MEMBERS = 8
@@ -274,7 +274,7 @@ class SizedGraph:
     def _plan(self, values: tuple[int, ...], options: Options) -> Plan:
         """The plan for sizes: of what is there, of what is on disk, or made."""
         if self.store is None:
-            self.store = SizedStore(self.normal, options, self.device)
+            self.store = SizedStore(written_out(self.normal), options, self.device)
             self.plans += self.store.load_plans()
         for known in self.plans:
             forms, plan = known.forms, known.plan_at(values)

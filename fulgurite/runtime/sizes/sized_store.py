@@ -32,6 +32,14 @@ class _Line(NamedTuple):
     origins: tuple[Origin, ...]
 
 
+def written_out(normal: Normal) -> Normal:
+    """A graph whose sizes that vary are expressions as data, which a digest can be made of."""
+    known: dict[Any, Any] = {"node": lambda node: node}
+    parts = normal.structure, normal.constants
+    structure, constants = sized(parts, lambda size: ("size", size.key), known)  # type: ignore[arg-type, return-value]
+    return normal._replace(structure=structure, constants=constants)
+
+
 class SizedStore:
     """The plans of one graph of many sizes on disk."""
 
@@ -45,11 +53,7 @@ class SizedStore:
         self.kept = None if has_patterns(options) else kept_plans(device, options, normal)
         self.key: str | None = None
         if self.kept is not None:
-            known: dict[Any, Any] = {"node": lambda node: node}
-            parts = normal.structure, normal.constants
-            structure, constants = sized(parts, lambda size: ("size", size.key), known)  # type: ignore[arg-type, return-value]
-            named = normal._replace(structure=structure, constants=constants)
-            key = self.kept.key(named, lifted or {}, device, options, donated)
+            key = self.kept.key(normal, lifted or {}, device, options, donated)
             self.key = None if key is None else digest_of(f"sizes {key}")
 
     def part(self, about: str) -> SizedStore:
