@@ -265,9 +265,7 @@ def compile_graph(
         start = time.perf_counter()
         with FORK_LOCK:
             from .sizes.symbolic import symbolic_plan
-        symbolic = symbolic_plan(
-            value, context, normal, lifted, lambda: planned(value, context)[0]
-        )
+        symbolic = symbolic_plan(value, context, normal, lifted, lambda: planned(value, context)[0])
         if symbolic is not None:
             seconds = {"sizes": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, symbolic, seconds)

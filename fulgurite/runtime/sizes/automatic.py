@@ -109,13 +109,12 @@ def known_plan(
         values = member.values(sample)
         if values is None:
             continue
-        forms = member.plan.forms
-        plan = member.plan.plan_at(values)
-        if plan is None:
-            continue
-        if member.plan.forms > forms:
-            keep_members(shapes, normal, how)
-        return plan, member
+        found = member.plan.plan_at(values)
+        if found is not None:
+            plan, grew = found
+            if grew:
+                keep_members(shapes, normal, how)
+            return plan, member
     return None
 
 
@@ -277,9 +276,10 @@ class SizedGraph:
             self.store = SizedStore(written_out(self.normal), options, self.device)
             self.plans += self.store.load_plans()
         for known in self.plans:
-            forms, plan = known.forms, known.plan_at(values)
-            if plan is not None:
-                if known.forms > forms:
+            found = known.plan_at(values)
+            if found is not None:
+                plan, grew = found
+                if grew:
                     self.store.keep_plans(self.plans)
                 return plan
         made = self._made(values, options)

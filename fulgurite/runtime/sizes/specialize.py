@@ -202,10 +202,17 @@ class SizedPlan:
         """How many forms its kernels have by now."""
         return sum([len(kernel.forms) for kernel in self.kernels])
 
-    def plan_at(self, values: tuple[int, ...]) -> Plan | None:
-        """The plan for sizes; None if they fail a guard, or what was kept has no form for them."""
+    def plan_at(self, values: tuple[int, ...]) -> tuple[Plan, bool] | None:
+        """The plan for sizes, and whether kernels got forms for it.
+
+        None if the sizes fail a guard, or what was kept on disk has no form for them.
+        """
+        known = self._plans.get(values)
+        if known is not None:
+            return known, False
+        forms = self.forms
         try:
-            return self.at(values) if self.accepts(*values) else None
+            return (self.at(values), self.forms > forms) if self.accepts(*values) else None
         except NoForm:
             return None
 

@@ -110,9 +110,9 @@ class SymbolicExecutor(HostExecutor):
             self.plans[apart] = store.load_plans()
         known = self.plans[apart]
         for plan in known:
-            forms = plan.forms
-            if plan.plan_at(values) is not None:
-                if plan.forms > forms:
+            found = plan.plan_at(values)
+            if found is not None:
+                if found[1]:
                     store.keep_plans(known)
                 return plan, values
         for hints in dict.fromkeys((awkward(values), values)):
