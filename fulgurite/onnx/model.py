@@ -260,17 +260,27 @@ class Model:
             elif name in found and not found[name].low <= size <= found[name].high:
                 self._say(f"{name} is {size}, which is not in {found[name]}")
                 del found[name]  # for this call
-        patience = [len(seen) > PATIENCE for seen in self._sizes.values()]
-        least = 1 if self._is_sized and any(patience) else PATIENCE  # one takes the others with it
         for name, _, others in named:
-            seen = self._sizes.get(name, set())
-            if len(seen) > least:
-                number = list(self._sizes).index(name)  # names may hold any letters
-                most = 1 << max(4, (max(seen) - 1).bit_length())
-                while self._is_sized and most < MOST_ROOM and 8 * most * others <= ROOM:
-                    most *= 2
-                found.setdefault(name, fg.Var(f"onnx_{number}", 1, most))
+            if self._comes_in_many(name):
+                found.setdefault(name, self._variable(name, others))
         return {name: var for name, var in found.items() if (device, name) not in self._fixed}
+
+    def _comes_in_many(self, name: str) -> bool:
+        """True if a dimension came in so many sizes that it should vary.
+
+        Where runs cost what their sizes need, one that varies takes the others with it.
+        """
+        many = any([len(seen) > PATIENCE for seen in self._sizes.values()])
+        least = 1 if self._is_sized and many else PATIENCE
+        return len(self._sizes.get(name, ())) > least
+
+    def _variable(self, name: str, others: int) -> fg.Var:
+        """A dimension as a variable, with room for sizes that did not come yet."""
+        number = list(self._sizes).index(name)  # names may hold any letters
+        most = 1 << max(4, (max(self._sizes[name]) - 1).bit_length())
+        while self._is_sized and most < MOST_ROOM and 8 * most * others <= ROOM:
+            most *= 2
+        return fg.Var(f"onnx_{number}", 1, most)
 
     def _named_sizes(self, given: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
         """Every named dimension of the inputs: its size, and how many elements it is of."""

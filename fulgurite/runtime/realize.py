@@ -295,7 +295,7 @@ def realize(entries: Sequence[Entry]) -> None:
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
         if not pending:
             return
-        if WHERE in [node.op for node in pending.values()] and _grew(pending.values()):
+        if _grew(pending.values()):
             continue
         if several_devices():
             bring(list(pending.values()), _copied)
@@ -314,6 +314,8 @@ def realize(entries: Sequence[Entry]) -> None:
 
 def _grew(roots: Collection[Node]) -> bool:
     """Were some of the roots values that could grow where they are? They are known then."""
+    if WHERE not in [node.op for node in roots]:
+        return False
     with FORK_LOCK:
         from .sizes.growth import grow
     found = grow(roots, value_node, _computed)
