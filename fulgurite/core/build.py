@@ -246,11 +246,9 @@ def polygamma(order: int, x: Operand) -> Node:
 
 def reshape(x: Node, shape: object) -> Node:
     """The elements in order, in another shape; one size may be -1 and is computed."""
-    if x.op is not leaf.CONST and _is_plain(x.shape) and (known := _plain_shape(shape)) is not None:
-        if known == x.shape:
-            return x
-        if prod(known) == prod(x.shape):
-            return note(derived(movement.RESHAPE(x, arg=known), known))
+    plain = _plainly_reshaped(x, shape)
+    if plain is not None:
+        return plain
     wanted = list(shape) if isinstance(shape, Iterable) and not isinstance(shape, Node) else [shape]
     free = [i for i, n in enumerate(wanted) if not isinstance(n, Node) and n == -1]
     if len(free) > 1:
@@ -284,11 +282,18 @@ def _is_plain(shape: Iterable[Any]) -> bool:
     return {*map(type, shape)} <= _WHOLE
 
 
-def _plain_shape(shape: object) -> tuple[int, ...] | None:
-    """A shape of numbers, written with nothing to work out."""
+def _plainly_reshaped(x: Node, shape: object) -> Node | None:
+    """x in a shape of numbers with nothing to work out, which nearly all are; else None."""
     if type(shape) is not tuple and type(shape) is not list:
         return None
-    return tuple(shape) if _is_plain(shape) and min(shape, default=0) >= 0 else None
+    if x.op is leaf.CONST or not _is_plain(shape) or not _is_plain(x.shape):
+        return None
+    known = tuple(shape)
+    if known == x.shape:
+        return x
+    if min(known, default=0) < 0 or prod(known) != prod(x.shape):
+        return None
+    return note(derived(movement.RESHAPE(x, arg=known), known))
 
 
 def constant_in(x: Node, shape: Shape) -> Node:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from math import inf
@@ -40,6 +40,8 @@ from .values import NOTHING, Maps, Value, is_symbolic
 from .weights import Files
 
 PATIENCE = 2  # sizes of a dimension that get a plan each, before it becomes a variable
+ROOM = 1 << 22  # elements up to which an input has room for sizes that did not come yet,
+MOST_ROOM = 512  # for so many along each axis
 PLANS = 16  # sets of shapes (and numbers) whose plans are kept
 
 
@@ -203,6 +205,12 @@ class Model:
         if not variables:
             return _Plan(self, given, {})
         found = self._varying(given, variables)
+        few = {n for n in variables if n not in self.dims and len(self._sizes[n]) <= PATIENCE}
+        if isinstance(found, str) and 0 < len(few) < len(variables):
+            without = self._varying(given, {n: v for n, v in variables.items() if n not in few})
+            if isinstance(without, _Plan):  # what came in few sizes was in the way
+                self._fixed |= {(current().device, name) for name in few}
+                found = without
         if isinstance(found, _Plan):
             return found
         plan = _Plan(self, given, {})  # or the inputs are to blame, which is no reason
@@ -245,22 +253,43 @@ class Model:
         """The dimensions that vary: those the user says, and those that came in many sizes."""
         device = current().device
         found = {name: var for name, var in self.dims.items() if isinstance(var, fg.Var)}
+        named = list(self._named_sizes(given))
+        for name, size, _ in named:
+            if name not in self.dims and size:
+                self._sizes.setdefault(name, set()).add(size)
+            elif name in found and not found[name].low <= size <= found[name].high:
+                self._say(f"{name} is {size}, which is not in {found[name]}")
+                del found[name]  # for this call
+        for name, _, others in named:
+            if self._comes_in_many(name):
+                found.setdefault(name, self._variable(name, others))
+        return {name: var for name, var in found.items() if (device, name) not in self._fixed}
+
+    def _comes_in_many(self, name: str) -> bool:
+        """True if a dimension came in so many sizes that it should vary.
+
+        Where runs cost what their sizes need, one that varies takes the others with it.
+        """
+        many = any([len(seen) > PATIENCE for seen in self._sizes.values()])
+        least = 1 if self._is_sized and many else PATIENCE
+        return len(self._sizes.get(name, ())) > least
+
+    def _variable(self, name: str, others: int) -> fg.Var:
+        """A dimension as a variable, with room for sizes that did not come yet."""
+        number = list(self._sizes).index(name)  # names may hold any letters
+        most = 1 << max(4, (max(self._sizes[name]) - 1).bit_length())
+        while self._is_sized and most < MOST_ROOM and 8 * most * others <= ROOM:
+            most *= 2
+        return fg.Var(f"onnx_{number}", 1, most)
+
+    def _named_sizes(self, given: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+        """Every named dimension of the inputs: its size, and how many elements it is of."""
         for port in self._ports:
             value = given.get(port.name)
-            if not isinstance(value, np.ndarray) or port.shape is None:
-                continue
-            for name, size in zip(port.shape, value.shape, strict=True):
-                if isinstance(name, str) and name not in self.dims and size:
-                    seen = self._sizes.setdefault(name, set())
-                    seen.add(size)
-                    if len(seen) > PATIENCE:
-                        number = list(self._sizes).index(name)  # names may hold any letters
-                        most = 1 << max(4, (max(seen) - 1).bit_length())
-                        found[name] = fg.Var(f"onnx_{number}", 1, most)
-                elif name in found and not found[name].low <= size <= found[name].high:
-                    self._say(f"{name} is {size}, which is not in {found[name]}")
-                    del found[name]  # for this call
-        return {name: var for name, var in found.items() if (device, name) not in self._fixed}
+            if isinstance(value, np.ndarray) and port.shape is not None:
+                for name, size in zip(port.shape, value.shape, strict=True):
+                    if isinstance(name, str):
+                        yield name, size, value.size // max(1, size)
 
     @property
     def _is_sized(self) -> bool:

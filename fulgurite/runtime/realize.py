@@ -152,17 +152,27 @@ def _note(
     note("graph", ", ".join(names), begin, about)
 
 
-def _of_any_size(
+def _shapes_of(
     normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
-) -> Compiled | None:
-    """The plan that graphs of other sizes have as well, if there is one by now."""
+) -> tuple[Shapes, Sample] | None:
+    """The graphs that differ from one in sizes alone; None if its sizes are fixed."""
     if not options.dynamic or not get_device(device).sizes_vary or normal.values:
         return None
     if options.tier == "auto" and are_tiny(normal.nodes):
         return None
     skeleton, sizes = SKELETONS.key(normal.structure)
     key = (skeleton, *cache_key(device, options, donated))
-    shapes, sample = SHAPES().get_or_make(key, Shapes), Sample(sizes, normal.constants)
+    return SHAPES().get_or_make(key, Shapes), Sample(sizes, normal.constants)
+
+
+def _of_any_size(
+    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+) -> Compiled | None:
+    """The plan that graphs of other sizes have as well, if there is one by now."""
+    known = _shapes_of(normal, device, options, donated)
+    if known is None:
+        return None
+    shapes, sample = known
     with shapes.lock:
         if not shapes.members:
             if sample not in shapes.samples:
@@ -179,6 +189,25 @@ def _of_any_size(
     else:
         STATS().misses += 1
     return Compiled(normal.constants, found.lifted, found.plan, found.seconds)
+
+
+def _of_kept_sizes(
+    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+) -> Compiled | None:
+    """The plan that another process kept for many sizes, if it is for these as well."""
+    known = _shapes_of(normal, device, options, donated)
+    if known is None or known[0].is_loaded:
+        return None
+    start = time.perf_counter()
+    with FORK_LOCK:
+        from .sizes.automatic import known_plan
+    shapes, sample = known
+    with shapes.lock:
+        found = known_plan(shapes, sample, normal, (options, device, donated))
+    if found is None:
+        return None
+    seconds = {"load": time.perf_counter() - start}
+    return Compiled(normal.constants, found[1].lifted, found[0], seconds)
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -214,6 +243,9 @@ def _found_or_made(
         if plan is not None:
             seconds = {"load": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, plan, seconds)
+        of_many = _of_kept_sizes(normal, device, options, donated)
+        if of_many is not None:
+            return of_many
         found = compile_graph(normal, device, options, lifted, donated)
         kept.keep(key, found.plan, normal)
         return found
@@ -233,7 +265,7 @@ def compile_graph(
         start = time.perf_counter()
         with FORK_LOCK:
             from .sizes.symbolic import symbolic_plan
-        symbolic = symbolic_plan(value, context, normal.values, lambda: planned(value, context)[0])
+        symbolic = symbolic_plan(value, context, normal, lifted, lambda: planned(value, context)[0])
         if symbolic is not None:
             seconds = {"sizes": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, symbolic, seconds)
@@ -263,7 +295,7 @@ def realize(entries: Sequence[Entry]) -> None:
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
         if not pending:
             return
-        if WHERE in [node.op for node in pending.values()] and _grew(pending.values()):
+        if _grew(pending.values()):
             continue
         if several_devices():
             bring(list(pending.values()), _copied)
@@ -282,6 +314,8 @@ def realize(entries: Sequence[Entry]) -> None:
 
 def _grew(roots: Collection[Node]) -> bool:
     """Were some of the roots values that could grow where they are? They are known then."""
+    if WHERE not in [node.op for node in roots]:
+        return False
     with FORK_LOCK:
         from .sizes.growth import grow
     found = grow(roots, value_node, _computed)

@@ -229,18 +229,18 @@ def test_a_transformer_compiles_once_for_every_batch_and_length() -> None:
 
 
 def test_a_transformer_of_any_batch_and_length_compiles_three_times() -> None:
-    data = transformer()
+    data, rng = transformer(), np.random.default_rng(5)
     with fg.config(device="cpu", tier="native"):
         made = load(data)
         before = fg.cache_stats()["schedule"]["misses"]
         cases, found = [], []
         for _ in range(50):
-            batch, length = RNG.integers(2, 8), RNG.integers(2, 32)
-            mask = RNG.integers(0, 2, (batch, length))
+            batch, length = rng.integers(2, 8), rng.integers(2, 32)
+            mask = rng.integers(0, 2, (batch, length))
             mask[:, 0] = 1
-            cases.append((RNG.integers(0, 50, (batch, length)), mask))
+            cases.append((rng.integers(0, 50, (batch, length)), mask))
             found.append(made(*cases[-1])["y"].numpy())
-        assert made.builds <= 4 and fg.cache_stats()["schedule"]["misses"] - before <= 4
+        assert made.builds <= 3 and fg.cache_stats()["schedule"]["misses"] - before <= 3
         for case, ours in list(zip(cases, found, strict=True))[::12]:
             with fg.config(dynamic=False):
                 want = load(data)(*case)["y"].numpy()
@@ -288,7 +288,7 @@ def test_a_size_that_was_not_seen_costs_no_building_once_the_dimension_is_a_vari
         np.testing.assert_allclose(found["y"].numpy(), np.exp(x @ w), rtol=1e-5)
         assert found["s"].tolist() == [size, 8]
     assert made.builds == builds and not made.reasons
-    assert made(f(100, 4))["s"].tolist() == [100, 8]  # beyond the bound: built once more
+    assert made(f(1000, 4))["s"].tolist() == [1000, 8]  # beyond the bound: built once more
     assert made.builds == builds + 1
 
 

@@ -9,20 +9,20 @@ powers small is detached here and not by the caller.
 from __future__ import annotations
 
 from ...core import build
-from ...core.ops.elementwise import ERFC, EXP, EXPM1, LOG, TANH
+from ...core.node import Node
+from ...core.ops.elementwise import DIV, ERFC, EXP, EXPM1, LOG, SUB, TANH
 from ...errors import ArgumentError, ShapeError
-from ...tensor import Tensor, TensorLike
+from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..array.movement import chunk, reshape
 from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import abs, logaddexp, sign, where
-from ..math.reduction import max, sum
 
 
-def _below_top(x: Tensor, axis: int) -> Tensor:
+def _below_top(x: Node, axis: int) -> Node:
     """x moved so that its largest element is 0; the move has no gradient."""
-    if x.ndim and x.node.shape[build.as_axis(axis, x.ndim)] == 0:
+    if x.ndim and x.shape[build.as_axis(axis, x.ndim)] == 0:
         return x
-    return x - max(x, axis, keepdims=True).detach()
+    return build.apply(SUB, x, build.detach(build.fold("max", x, axis, keepdims=True)))
 
 
 def softmax(x: TensorLike, axis: int = -1) -> Tensor:
@@ -31,8 +31,9 @@ def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     >>> fg.softmax(fg.Tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
-    powers = apply(EXP, _below_top(wide(x), axis))
-    return astype(powers / sum(powers, axis, keepdims=True), floating(x).dtype)
+    powers = build.apply(EXP, _below_top(node_of(wide(x)), axis))
+    total = build.fold("add", powers, axis, keepdims=True)
+    return astype(wrap(build.apply(DIV, powers, total)), floating(x).dtype)
 
 
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
@@ -41,9 +42,9 @@ def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     >>> fg.log_softmax(fg.Tensor([0.0, 1000.0])).tolist()
     [-1000.0, 0.0]
     """
-    moved = _below_top(wide(x), axis)
-    total = apply(LOG, sum(apply(EXP, moved), axis, keepdims=True))
-    return astype(moved - total, floating(x).dtype)
+    moved = _below_top(node_of(wide(x)), axis)
+    total = build.fold("add", build.apply(EXP, moved), axis, keepdims=True)
+    return astype(wrap(build.apply(SUB, moved, build.apply(LOG, total))), floating(x).dtype)
 
 
 def relu(x: TensorLike) -> Tensor:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from ...core import build
 from ...core import shape as sizes
 from ...core.dtype import promote
-from ...core.node import Size
-from ...core.ops.elementwise import RSQRT
+from ...core.node import Node, Size
+from ...core.ops.elementwise import ADD, DIV, MUL, RSQRT, SUB
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..common import apply, as_tensor, astype, floating, wide
@@ -165,9 +165,19 @@ def group_norm(
 
 
 def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
-    apart = x - mean(x, tuple(axes), keepdims=True)
-    spread = mean(apart * apart, tuple(axes), keepdims=True)
-    return apart * apply(RSQRT, spread + eps)
+    node = node_of(x)
+    apart = build.apply(SUB, node, _mean(node, axes))
+    spread = _mean(build.apply(MUL, apart, apart), axes)
+    scale = build.apply(RSQRT, build.apply(ADD, spread, eps))
+    return wrap(build.apply(MUL, apart, scale))
+
+
+def _mean(x: Node, axes: Sequence[int]) -> Node:
+    """The mean of wide numbers over axes, which stay."""
+    count = sizes.prod([x.shape[a] for a in axes])
+    if isinstance(count, Node):
+        return node_of(mean(wrap(x), tuple(axes), keepdims=True))
+    return build.apply(DIV, build.fold("add", x, tuple(axes), keepdims=True), count * 1.0)
 
 
 def _with_channels(x: TensorLike) -> Tensor:

@@ -196,6 +196,9 @@ def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
 
 def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
     """The (input, output) params of a kernel that may be the same memory."""
+    kept: frozenset[tuple[int, int]] | None = getattr(kernel, "in_place", None)
+    if kept is not None:  # of a kernel from the disk, whose graph is that of other sizes
+        return kept
     try:
         indexed = kernel.indexed
     except CannotLower:

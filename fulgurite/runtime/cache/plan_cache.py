@@ -8,11 +8,12 @@ What is wrong with a kept plan is a warning and a miss.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..._lazy import FORK_LOCK
 from ...config import Options
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .disk import Store
 
 
+T = TypeVar("T")
 LOADED = time.time_ns()  # sources that change later are not those that run
 
 
@@ -79,6 +81,21 @@ class PlanCache:
     def keep(self, key: str, plan: Plan, normal: Normal) -> None:
         """Write a plan for the next process."""
         self.store.put("plan", key, self.stored.dump(plan, normal))
+
+    def keep_sized(self, key: str, rows: list[dict[str, Any]]) -> None:
+        """Write plans for many sizes for the next process."""
+        self.store.put("plan", key, json.dumps(rows, separators=(",", ":")).encode())
+
+    def sized(self, key: str, load: Callable[[Any], T]) -> list[T]:
+        """The plans for many sizes of a key; what is wrong with them is a warning and a miss."""
+        data = self.store.get("plan", key)
+        if data is None:
+            return []
+        try:
+            return [load(row) for row in json.loads(data)]
+        except (FulguriteError, ValueError, KeyError, TypeError, IndexError) as problem:
+            warnings.warn(f"a stored plan is not used: {problem}", RuntimeWarning, stacklevel=2)
+            return []
 
 
 def build_of(store: Store) -> str | None:

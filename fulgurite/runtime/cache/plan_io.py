@@ -53,7 +53,8 @@ def plan_key(
     return digest_of(f"{graph}\n{rest!r}")
 
 
-def _show(node: Node) -> str:
+def shown(node: Node) -> str:
+    """A graph as text."""
     with FORK_LOCK:
         from ...core.text import show  # a process that only runs what is kept does without
     return show(node)
@@ -68,15 +69,21 @@ def _parse(text: str) -> Node:
 class StoredKernel(Kernel):
     """A kernel whose graph is parsed, and lowered, when first looked at."""
 
-    __slots__ = ("_body", "_lowered", "_name", "_text")
+    __slots__ = ("_body", "_lowered", "_name", "_text", "in_place")
     _body: Node | None
     _lowered: IndexKernel | CannotLower | None
     _name: str
     _text: str
 
-    def __init__(self, kind: str, inputs: int, name: str, text: str) -> None:
+    in_place: frozenset[tuple[int, int]] | None  # params that may be one memory, if that is kept
+
+    def __init__(
+        self, kind: str, inputs: int, name: str, text: str,
+        in_place: frozenset[tuple[int, int]] | None = None,
+    ) -> None:  # fmt: skip
         put = object.__setattr__
         put(self, "kind", KernelKind(kind))
+        put(self, "in_place", in_place)
         for field, value in (("inputs", inputs), ("_name", name), ("_text", text), ("_body", None)):
             put(self, field, value)
         for field in ("_lowered", "plan"):
@@ -89,6 +96,11 @@ class StoredKernel(Kernel):
             object.__setattr__(self, "_body", _parse(self._text))
         assert self._body is not None
         return self._body
+
+    @property
+    def text(self) -> str:
+        """Its graph as it was kept."""
+        return self._text
 
     @property
     def lowered(self) -> IndexKernel | CannotLower | None:
@@ -109,7 +121,7 @@ class StoredKernel(Kernel):
 
 def dump(plan: Plan, normal: Normal) -> bytes:
     """The bytes that stand for a plan."""
-    places = {n.origins[0]: i for i, n in reversed(list(enumerate(normal.nodes))) if n.origins}
+    places = places_of(normal)
     numbers: dict[int, int] = {}
     kernels: list[list[Any]] = []
     device = get_device(plan.device)
@@ -134,17 +146,22 @@ def dump(plan: Plan, normal: Normal) -> bytes:
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
+def places_of(normal: Normal) -> dict[Any, int]:
+    """Where in a graph each of the user's lines is first."""
+    return {n.origins[0]: i for i, n in reversed(list(enumerate(normal.nodes))) if n.origins}
+
+
 def _kernel(compiled: CompiledKernel, device: Device) -> list[Any]:
     kernel, launch = compiled.kernel, device.dump_code(compiled.code)
     body = (
         SINK() if kernel.kind is KernelKind.USER else kernel.body
     )  # of those the code is all there is
-    text = _show(body)
+    text = shown(body)
     return [kernel.kind, kernel.inputs, kernel.name, text, launch]
 
 
 def _shape(shape: Shape) -> list[int | str]:
-    return [n if isinstance(n, int) else _show(n) for n in shape]
+    return [n if isinstance(n, int) else shown(n) for n in shape]
 
 
 # --- from text -----------------------------------------------------------------------------------
@@ -162,7 +179,7 @@ def load_plan(data: bytes, normal: Normal, where: str) -> Plan | None:
             return None
         kernels.append(CompiledKernel(kernel, made))
     items = tuple(
-        Item(kernels[number].kernel, tuple(reads), tuple(writes), _origins(normal, lines), reason)
+        Item(kernels[number].kernel, tuple(reads), tuple(writes), origins_of(normal, lines), reason)
         for number, reads, writes, lines, reason in whole["items"]
     )
     slots = tuple(None if s is None else _slot(*s) for s in whole["slots"])
@@ -177,6 +194,7 @@ def _slot(dtype: str, shape: Sequence[int | str], device: str | None, bits: int 
     return Slot(dtype_of(dtype), sizes, device, bits)
 
 
-def _origins(normal: Normal, lines: Sequence[int]) -> tuple[Any, ...]:
+def origins_of(normal: Normal, lines: Sequence[int]) -> tuple[Any, ...]:
+    """The user's lines at places of a graph."""
     nodes = [normal.nodes[i] for i in lines if 0 <= i < len(normal.nodes)]
     return tuple(dict.fromkeys([n.origins[0] for n in nodes if n.origins]))

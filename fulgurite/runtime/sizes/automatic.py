@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...config import Options
-from ...core.dtype import DType, decode
+from ...core.dtype import DType, decode, dtype_of
 from ...core.node import Node
 from ...core.polynomial import evaluator
 from ...core.sym import Sym, Trace, sized
@@ -23,12 +23,17 @@ from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
 from ...graph.memory.in_place import Pair
+from ..cache.plan_cache import kept_plans
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan
+from ..plan_key import has_patterns
 from .shapes import STATS, Sample, Shapes
-from .specialize import SizedPlan, awkward, numbered, size_key
+from .sized_io import dump_sized, key_from, load_sized
+from .sized_store import SizedStore, written_out
+from .specialize import MOST_KNOWN, SizedPlan, awkward, numbered, size_key
 
 _MOST_MEMBERS = 8
+How: TypeAlias = tuple[Options, str, tuple[Pair, ...]]  # options, device, donated memory
 
 
 class Member(NamedTuple):
@@ -75,21 +80,42 @@ class Found(NamedTuple):
     seconds: dict[str, float]  # `known`: of a plan that was there
 
 
-def plan_of_any_size(
-    shapes: Shapes, normal: Normal, sample: Sample, how: tuple[Options, str, tuple[Pair, ...]],
-) -> Found | None:  # fmt: skip
+def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -> Found | None:
     """A plan that serves other sizes as well; None if this graph should have its own."""
     start = time.perf_counter()
-    for member in shapes.members:
-        values = member.values(sample)
-        if values is not None:
-            plan = member.plan.at(values)
-            return Found(plan, member.lifted, {"known": time.perf_counter() - start})
+    found = known_plan(shapes, sample, normal, how)
+    if found is not None:
+        return Found(found[0], found[1].lifted, {"known": time.perf_counter() - start})
+    if any([member.plan.is_stored for member in shapes.members]) and _is_kept(normal, how):
+        return None  # another process met the very same sizes
     shapes.refuse(sample.sizes, [member.refusal(sample) for member in shapes.members])
     if sample not in shapes.samples:
         shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
     options, device, donated = how
-    return _made(shapes, normal, sample, Context(options, device, 0, donated))
+    made = _made(shapes, normal, sample, Context(options, device, 0, donated))
+    if made is not None:
+        keep_members(shapes, normal, how)
+    return made
+
+
+def known_plan(
+    shapes: Shapes, sample: Sample, normal: Normal, how: How
+) -> tuple[Plan, Member] | None:
+    """The plan for these sizes of a member that is there, or on disk."""
+    if not shapes.is_loaded:
+        shapes.is_loaded = True
+        shapes.members = [*shapes.members, *kept_members(normal, how)]
+    for member in list(shapes.members):
+        values = member.values(sample)
+        if values is None:
+            continue
+        found = member.plan.plan_at(values)
+        if found is not None:
+            plan, grew = found
+            if grew:
+                keep_members(shapes, normal, how)
+            return plan, member
+    return None
 
 
 def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> Found | None:
@@ -155,6 +181,64 @@ def _constants(
     return lifted, counted
 
 
+# --- on disk -------------------------------------------------------------------------------------
+
+
+def keep_members(shapes: Shapes, normal: Normal, how: How) -> None:
+    """Write the plans of a skeleton for the next process."""
+    store = _store(normal, how)
+    if store.key is not None:
+        store.keep([_dumped(member, normal) for member in shapes.members])
+
+
+def kept_members(normal: Normal, how: How) -> list[Member]:
+    """The plans of a skeleton that another process made."""
+    return _store(normal, how).load(lambda row: _loaded(row, normal, how[1]))
+
+
+def _store(normal: Normal, how: How) -> SizedStore:
+    options, device, donated = how
+    skeleton = normal._replace(structure=skeleton_of(normal.structure)[0], constants=())
+    return SizedStore(skeleton, options, device, donated)
+
+
+def _is_kept(normal: Normal, how: How) -> bool:
+    """True if there is a plan for these sizes alone on disk."""
+    options, device, donated = how
+    kept = kept_plans(device, options, normal)
+    if kept is None or has_patterns(options):
+        return False
+    key = kept.key(normal, {}, device, options, donated)
+    return key is not None and kept.store.get("plan", key) is not None
+
+
+def _dumped(member: Member, normal: Normal) -> dict[str, Any] | None:
+    plan = dump_sized(member.plan, normal)
+    if plan is None:
+        return None
+    found = member.fit
+    return {
+        "places": found.places, "expressions": found.expressions, "variables": found.variables,
+        "sizes": member.sample.sizes, "constants": member.sample.constants,
+        "lifted": [[i, dtype.name] for i, dtype in member.lifted.items()],
+        "counted": list(member.counted.items()), "plan": plan,
+    }  # fmt: skip
+
+
+def _loaded(row: Any, normal: Normal, device: str) -> Member | None:
+    plan = load_sized(row["plan"], normal, device)
+    if plan is None:
+        return None
+    names = frozenset(plan.names)
+    expressions = [key_from(key, names) for key in row["expressions"]]
+    found = Fit(row["places"], expressions, row["variables"])
+    sample = Sample(tuple(row["sizes"]), tuple(row["constants"]))
+    lifted = {int(i): dtype_of(name) for i, name in row["lifted"]}
+    counted = {int(i): key_from(key, names) for i, key in row["counted"]}
+    count = evaluator(list(counted.values()), found.names)
+    return Member(found, sample, lifted, counted, count, plan)
+
+
 class SizedGraph:
     """A graph whose sizes are variables of somebody else's trace, and its plans."""
 
@@ -165,6 +249,7 @@ class SizedGraph:
         self.normal, self.names, self.device = normal, tuple(names), device
         self.largest = tuple(largest)  # of the sizes that came before
         self.plans: list[SizedPlan] = []
+        self.store: SizedStore | None = None
         self.lock = threading.RLock()
         shapes = [root.shape for root in roots]
         keys = [size_key(n) for shape in shapes for n in shape]
@@ -177,16 +262,31 @@ class SizedGraph:
         found = self._known.get(values)
         if found is None:
             with self.lock:
-                plan = next((p for p in self.plans if p.accepts(*values)), None)
-                if plan is None:
-                    plan = self._made(values, options)
-                    self.plans.insert(0, plan)
+                plan = self._plan(values, options)
                 sizes = iter(self._sizes(*values))
                 shapes = [tuple([next(sizes) for _ in range(rank)]) for rank in self._ranks]
-                found = self._known[values] = plan.at(values), shapes
-                while len(self._known) > 64:
+                found = self._known[values] = plan, shapes
+                while len(self._known) > MOST_KNOWN:
                     self._known.pop(next(iter(self._known)))
         return found
+
+    def _plan(self, values: tuple[int, ...], options: Options) -> Plan:
+        """The plan for sizes: of what is there, of what is on disk, or made."""
+        if self.store is None:
+            self.store = SizedStore(written_out(self.normal), options, self.device)
+            self.plans += self.store.load_plans()
+        for known in self.plans:
+            found = known.plan_at(values)
+            if found is not None:
+                plan, grew = found
+                if grew:
+                    self.store.keep_plans(self.plans)
+                return plan
+        made = self._made(values, options)
+        self.plans.insert(0, made)
+        plan = made.at(values)
+        self.store.keep_plans(self.plans)
+        return plan
 
     def numbered(self, values: tuple[int, ...], roots: Sequence[Node]) -> tuple[list[Node], Normal]:
         """Some roots, and what the graph reads, with numbers for sizes."""

@@ -34,23 +34,29 @@ def append_of(root: Node, known: Callable[[Node], Node | None]) -> Append | None
     if root.op is not WHERE or root.watched or not all([type(n) is int for n in root.shape]):
         return None
     chosen, left, right = root.src
-    if left.op is not PAD or right.op is not PAD or chosen.op is not LT:
+    if [n.op for n in (chosen, left, right)] != [LT, PAD, PAD]:
         return None
     place, limit = chosen.src
     if place.op is not IOTA or place.src or limit.op is not CONST:
         return None
-    axis, before, after = place.arg[0], left.src[0].shape, right.src[0].shape
-    none = [(0, 0)] * len(before)
-    joined = (
-        prod(root.shape[:axis]) == 1
-        and limit.value == before[axis]
-        and pairs(left) == [*none[:axis], (0, after[axis]), *none[axis + 1 :]]
-        and pairs(right) == [*none[:axis], (before[axis], 0), *none[axis + 1 :]]
-    )
-    memory = known(left.src[0]) if joined else None
+    axis: int = place.arg[0]
+    if prod(root.shape[:axis]) != 1 or not _are_joined(axis, limit, left, right):
+        return None
+    memory = known(left.src[0])
     if memory is None or memory.op is not BUFFER or memory.device != root.device:
         return None
     return Append(memory, right.src[0])
+
+
+def _are_joined(axis: int, limit: Node, left: Node, right: Node) -> bool:
+    """True if padded values lie one behind the other along an axis, and meet at a limit."""
+    before, after = left.src[0].shape, right.src[0].shape
+    none = [(0, 0)] * len(before)
+    return (
+        limit.value == before[axis]
+        and pairs(left) == [*none[:axis], (0, after[axis]), *none[axis + 1 :]]
+        and pairs(right) == [*none[:axis], (before[axis], 0), *none[axis + 1 :]]
+    )
 
 
 def grow(

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from ...core.polynomial import source_of
 from ...graph.ir.cache_key import Normal, Structure
-from ...graph.ir.size_key import SKELETONS, fit, skeleton_of
+from ...graph.ir.size_key import SKELETONS, Fit, fit, skeleton_of
 from .shapes import SEEN, SHAPES, Sample, Shapes
 
 MOST_SHOWN = 6  # sizes of one kind
@@ -39,29 +39,33 @@ def has_plan(normal: Normal, rest: tuple[Hashable, ...]) -> bool:
 
 
 def _lines(structure: Structure, shapes: Shapes, sample: Sample) -> Iterator[str]:
-    names = _names(structure)
     seen = [s.sizes for s in shapes.samples if s.sizes != sample.sizes]
-    found = fit([*seen, sample.sizes]) if seen else None
-    vary: dict[str, list[str]] = {}
-    for place, expression in zip(found.places, found.expressions, strict=True) if found else ():
-        if names[place]:
-            vary.setdefault(source_of(expression), []).append(names[place])
-    moving = {name for listed in vary.values() for name in listed}
-    fixed = [n for n in dict.fromkeys(names) if n and n not in moving]
-    if fixed:
-        yield f"fixed: {_listed(fixed)}"
-    for text, listed in vary.items():
-        yield f"varies: {_listed(listed)} ({text.strip('()')})"
-    if found is not None and not shapes.varies and len(seen) < SEEN:
+    yield from _kinds(_names(structure), fit([*seen, sample.sizes]) if seen else None)
+    if 0 < len(seen) < SEEN and not shapes.varies:
         yield f"each of the first {SEEN} sizes has a plan of its own; one more, and all share one"
     yield from [f"compiled again: {why}" for why in shapes.refused.get(sample.sizes, ())]
-    for member in shapes.members:
-        if member.values(sample) is not None:
-            yield f"one plan: for all sizes with {' and '.join(member.plan.guards)}"
-            return
+    good = [member for member in shapes.members if member.values(sample) is not None]
+    if good:
+        yield f"one plan: for all sizes with {' and '.join(good[0].plan.guards)}"
+        return
     if sample.sizes not in shapes.refused:
         yield from [member.refusal(sample) for member in shapes.members]
     yield from [f"no plan for many sizes: {reason}" for reason in dict.fromkeys(shapes.reasons)]
+
+
+def _kinds(names: Sequence[str], found: Fit | None) -> Iterator[str]:
+    """Which of the named sizes are fixed, and which vary, by their expressions."""
+    places = found.places if found is not None else ()
+    moving = {names[place] for place in places}
+    fixed = [n for n in dict.fromkeys(names) if n and n not in moving]
+    if fixed:
+        yield f"fixed: {_listed(fixed)}"
+    vary: dict[str, list[str]] = {}
+    for place, expression in zip(places, found.expressions if found else (), strict=True):
+        if names[place]:
+            vary.setdefault(source_of(expression), []).append(names[place])
+    for text, listed in vary.items():
+        yield f"varies: {_listed(listed)} ({text.strip('()')})"
 
 
 def _names(structure: Structure) -> list[str]:

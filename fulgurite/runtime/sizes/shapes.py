@@ -35,6 +35,7 @@ class Shapes:
     def __init__(self) -> None:
         self.samples: list[Sample] = []
         self.members: list[Member] = []
+        self.is_loaded = False  # was the disk looked at?
         self.lock = threading.RLock()
         self.reasons: list[str] = []  # why sizes were compiled for by themselves
         self.refused: dict[Sizes, list[str]] = {}  # why plans that were there were not for sizes

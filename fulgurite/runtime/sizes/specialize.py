@@ -13,11 +13,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from ...codegen.common.api import KernelText
-from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make, remember
 from ...core.polynomial import Key, evaluator
 from ...core.sym import MOST, Sym, Trace, guard_texts, sized, varies
@@ -32,27 +30,34 @@ _TYPES = re.compile(r"[\[<]%size")  # a size where a type must be known
 NEAR = 4  # a choice by costs holds until a size is off by so many times
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
-MOST_KNOWN = 64  # plans, launches and layouts that are remembered of one text
+MOST_KNOWN = 256  # plans, launches and layouts that are remembered of one text
 
 
-@dataclass(frozen=True)
+class NoForm(Exception):
+    """A kernel that was kept on disk has no form for some sizes."""
+
+
 class Form:
-    """A kernel rendered for a range of sizes."""
+    """A kernel rendered for a range of sizes: code, and its launch's numbers as polynomials."""
 
-    accepts: Callable[..., bool]
-    numbers: Callable[..., tuple[int, ...]]  # of its launch, for sizes
-    rendered: KernelText
-    native: Any  # at the hints
-    guards: tuple[str, ...]
-    known: dict[tuple[int, ...], Executable] = field(default_factory=dict)  # launches, by numbers
+    def __init__(self, trace: Trace, keys: Sequence[Key], native: Any) -> None:
+        self.trace = trace  # its guards
+        self.keys = tuple(keys)  # units and work of phases, workspace, numbers
+        self.native = native  # at the hints
+        self.accepts = acceptor(trace)
+        self.numbers = evaluator(keys, list(trace.hints))
+        self.known: dict[tuple[int, ...], Executable] = {}  # launches, by numbers
 
 
 class SizedKernel:
     """A kernel of sizes that vary, in as many forms as were needed."""
 
-    def __init__(self, kernel: Kernel, names: Sequence[str], device: str) -> None:
+    def __init__(
+        self, kernel: Kernel, names: Sequence[str], device: str, stored: Sequence[Form] = ()
+    ) -> None:
         self.kernel, self.names, self.device = kernel, tuple(names), device
-        self.forms: list[Form] = []
+        self.forms: list[Form] = list(stored)
+        self.is_stored = bool(stored)  # then its graph is that of some sizes, for people to see
         self.fixed: dict[tuple[int, ...], Executable] = {}
         self.failures = 0
 
@@ -61,6 +66,8 @@ class SizedKernel:
         for form in self.forms:
             if form.accepts(*values):
                 return _launch(form, values)
+        if self.is_stored:
+            raise NoForm
         if values not in self.fixed:
             made = self._form(values) if self.failures < MOST_FAILURES else None
             if made is not None:
@@ -83,11 +90,10 @@ class SizedKernel:
                 continue
             if trace.chosen:
                 narrow(trace, NEAR)
-            accepts = acceptor(trace)
-            if not accepts(*values):
+            if not acceptor(trace)(*values):
                 continue
             try:
-                return self._compiled(trace, rendered, accepts)
+                return self._compiled(trace, rendered)
             except CompilerError:  # a size where LLVM wants a number
                 break
         self.failures += 1
@@ -101,12 +107,13 @@ class SizedKernel:
             raise CannotLower("a size where a number must be")
         return found  # type: ignore[no-any-return]
 
-    def _compiled(self, trace: Trace, rendered: KernelText, accepts: Callable[..., bool]) -> Form:
+    def _compiled(self, trace: Trace, rendered: KernelText) -> Form:
         from ..cpu import toolchain
 
+        low, high, guards = dict(trace.low), dict(trace.high), dict(trace.guards)
         (native,) = toolchain.natives([self.kernel], {0: rendered})
-        numbers = evaluator(_keys(rendered), self.names)
-        return Form(accepts, numbers, rendered, native, tuple(guard_texts(trace)))
+        trace.low, trace.high, trace.guards = low, high, guards  # launches are worked out again
+        return Form(trace, _keys(rendered), native)
 
 
 def _launch(form: Form, values: tuple[int, ...]) -> Executable:
@@ -116,7 +123,7 @@ def _launch(form: Form, values: tuple[int, ...]) -> Executable:
     numbers = form.numbers(*values)
     found = form.known.get(numbers)
     if found is None:
-        phases = numbers[: 2 * len(form.rendered.launches)]
+        phases = numbers[: 2 * len(form.native.launches)]
         launches = [
             (symbol, units, shared(units, work))
             for (symbol, _, _), units, work in zip(
@@ -152,8 +159,11 @@ def size_key(number: Any) -> Key:
 class SizedPlan:
     """A schedule of sizes that vary, and the plans that were asked for."""
 
-    def __init__(self, schedule: Schedule, trace: Trace, device: str) -> None:
-        self.schedule, self.device = schedule, device
+    def __init__(
+        self, schedule: Schedule, trace: Trace, device: str,
+        stored: Sequence[SizedKernel] = (),
+    ) -> None:  # fmt: skip
+        self.schedule, self.device, self.trace = schedule, device, trace
         self.names = tuple(trace.hints)
         for name, hint in trace.hints.items():  # what is good for many is good for few
             trace.high[name] = min(trace.high[name], hint * FAR)
@@ -161,8 +171,8 @@ class SizedPlan:
         self.accepts = acceptor(trace)
         self.hints = dict(trace.hints)
         known: dict[Kernel, SizedKernel] = {}
-        self.kernels: list[Any] = []
-        for item in schedule.items:
+        self.kernels = list(stored)  # one for each item
+        for item in schedule.items if not stored else ():
             made = known.get(item.kernel)
             if made is None:
                 made = known[item.kernel] = SizedKernel(item.kernel, self.names, device)
@@ -181,6 +191,30 @@ class SizedPlan:
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes with room to grow
         self.lock = threading.RLock()
+
+    @property
+    def is_stored(self) -> bool:
+        """True if it came from the disk: no form is added to it."""
+        return any([kernel.is_stored for kernel in self.kernels])
+
+    @property
+    def forms(self) -> int:
+        """How many forms its kernels have by now."""
+        return sum([len(kernel.forms) for kernel in self.kernels])
+
+    def plan_at(self, values: tuple[int, ...]) -> tuple[Plan, bool] | None:
+        """The plan for sizes, and whether kernels got forms for it.
+
+        None if the sizes fail a guard, or what was kept on disk has no form for them.
+        """
+        known = self._plans.get(values)
+        if known is not None:
+            return known, False
+        forms = self.forms
+        try:
+            return (self.at(values), self.forms > forms) if self.accepts(*values) else None
+        except NoForm:
+            return None
 
     def at(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes that pass the guards."""

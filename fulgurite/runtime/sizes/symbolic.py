@@ -13,22 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...core.dtype import DType
 from ...core.node import Node, constant, toposort
 from ...core.ops.leaf import VAR
 from ...core.substitute import substitute
 from ...core.sym import Trace
 from ...errors import FulguriteError
+from ...graph.ir.cache_key import Normal
 from ...graph.memory.arena import Layout
 from ..device import Buffer, Values, get_device
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan, lay_out
 from ..step_executor import HostExecutor
+from .sized_store import SizedStore
 from .specialize import SizedPlan, awkward
 
 
 def symbolic_plan(
-    sink: Node, context: Context, values: Values, bound: Callable[[], Plan]
-) -> Plan | None:
+    sink: Node, context: Context, normal: Normal, lifted: dict[int, DType],
+    bound: Callable[[], Plan],
+) -> Plan | None:  # fmt: skip
     """The plan of a graph with variables among its sizes; None where it has no form for them."""
     order = toposort([sink])
     names = {
@@ -37,8 +41,10 @@ def symbolic_plan(
     }  # fmt: skip
     if not names or not context.options.dynamic or not get_device(context.device).sizes_vary:
         return None
-    executor = SymbolicExecutor(_SymbolicGraph(sink, order, names, context), bound)
-    sized = executor.plan([values[name] for name in names])[0]
+    graph = _SymbolicGraph(sink, order, names, context, normal, lifted)
+    executor = SymbolicExecutor(graph, bound)
+    values = [normal.values[name] for name in names]
+    sized = executor.plan(values)[0]
     if sized is None:
         return None
     layout = lay_out(sized.schedule_at(tuple(sized.hints.values())), context.device).layout
@@ -51,11 +57,20 @@ class _SymbolicGraph:
     """A graph with variables among its sizes."""
 
     def __init__(
-        self, sink: Node, order: Sequence[Node], names: Mapping[str, Node], context: Context
-    ) -> None:
+        self, sink: Node, order: Sequence[Node], names: Mapping[str, Node], context: Context,
+        normal: Normal, lifted: dict[int, DType],
+    ) -> None:  # fmt: skip
         self.sink, self.names = sink, names
         self.context = context._replace(options=replace(context.options, tier="native"))
+        self._store = SizedStore(normal, context.options, context.device, context.donated, lifted)
+        self._stores: dict[tuple[int, ...], SizedStore] = {}
         self.variables = [node for node in order if node.op is VAR and node.arg[0] in names]
+
+    def store(self, apart: tuple[int, ...]) -> SizedStore:
+        """Where plans are kept of which some sizes are 0 or 1."""
+        if apart not in self._stores:
+            self._stores[apart] = self._store.part(f"{[*self.names]} {apart}")
+        return self._stores[apart]
 
     def sized(self, sizes: Sequence[int], hints: Sequence[int]) -> SizedPlan:
         """Its plan, as passes make it for hints; sizes of 0 and 1 are what they are."""
@@ -89,17 +104,25 @@ class SymbolicExecutor(HostExecutor):
         values = tuple([n for n in sizes if n >= 2])
         if 0 in sizes:  # where an extreme has no element
             return None, values
-        known = self.plans.setdefault(tuple([n if n < 2 else -1 for n in sizes]), [])
+        apart = tuple([n if n < 2 else -1 for n in sizes])
+        store = self.named.store(apart)
+        if apart not in self.plans:
+            self.plans[apart] = store.load_plans()
+        known = self.plans[apart]
         for plan in known:
-            if plan.accepts(*values):
+            found = plan.plan_at(values)
+            if found is not None:
+                if found[1]:
+                    store.keep_plans(known)
                 return plan, values
         for hints in dict.fromkeys((awkward(values), values)):
             try:
                 made = self.named.sized(sizes, hints)
             except FulguriteError:
                 continue
-            if made.accepts(*values):
+            if made.plan_at(values) is not None:
                 known.insert(0, made)
+                store.keep_plans(known)
                 return made, values
         return None, values
 

@@ -66,6 +66,21 @@ def test_values_of_any_size_agree_with_plans_of_that_size(n: int) -> None:
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-4)
 
 
+def test_a_size_that_is_a_number_too_has_one_plan() -> None:
+    whole = fg.Tensor(X).realize()
+
+    def some(n: int) -> Any:
+        x = whole[: N.bind(n)]
+        return x.mean(axis=0) * x.shape[0]
+
+    executor = lookup(normalize([some(50).node]), "cpu").plan.executor
+    assert isinstance(executor, SymbolicExecutor)
+    for n in (50, 51, 200):
+        executor.at({"n": n})
+        np.testing.assert_allclose(some(n).numpy(), X[:n].sum(axis=0), rtol=1e-4, atol=1e-4)
+    assert len(executor.plans[-1,]) == 1
+
+
 def test_an_empty_axis_and_an_axis_of_one_have_plans_of_their_own() -> None:
     whole = fg.Tensor(X).realize()
     normal = normalize([(fg.exp(whole[: N.bind(50)]) * 3).node])
