@@ -1,8 +1,8 @@
 """The README's figures: `python bench/readme.py` writes them from bench/results/readme.json.
 
 In: one JSON file: the machine and the day in words, and rows of `what`, `unit`, `ours` and `peers`
-(numbers, the less the better), or `ratio` where only that was written down. Out: the table between
-the two marks of README.md: ours, the best peer, and the time (or memory) of ours over theirs.
+(numbers, the less the better). Out: the table between the two marks of README.md: ours, the best
+peer, and the time (or memory) of ours over theirs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ def figures() -> dict[str, Any]:
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table; the ratio is to the best peer."""
-    if "ratio" in row:
-        cells = [row["what"], row.get("ours", ""), row.get("peer", ""), row["ratio"]]
-        return f"|{'|'.join([f' {cell} ' if cell else ' ' for cell in cells])}|"
     name, best = min(row["peers"].items(), key=lambda pair: float(pair[1]))
     unit, ours = row["unit"], row["ours"]
-    return f"| {row['what']} | {ours:g} {unit} | {best:g} {unit} ({name}) | {ours / best:.2g} |"
+    return f"| {row['what']} | {ours:g} {unit} | {best:g} {unit} ({name}) | {ours / best:.2f} |"
 
 
 def table(found: dict[str, Any]) -> str:
