@@ -73,13 +73,17 @@ def quantize_linear(op: Call) -> Value:
         kind = op.kind(2)
     else:
         kind = kind_of(op.int("output_dtype", 0) or t.UINT8.number)
-    given = op.value(0)
-    if isinstance(given, Dequantised) and given.is_made_by(
-        op.value(1), op.value(2) if op.has(2) else None, kind
-    ):
+    given, centre = op.value(0), op.value(2) if op.has(2) else None
+    if isinstance(given, Dequantised) and given.is_made_by(op.value(1), centre, kind):
         return given.whole
     last = given.last if op[1].size == 1 else None
-    x = op[0] if last is None else last
+    x = given.tensor if last is None else last
+    made = _quantised(op, x, kind)
+    return Value(made, kind) if last is None else Value.channels_last(made, kind)
+
+
+def _quantised(op: Call, x: Tensor, kind: Kind) -> Tensor:
+    """An operator's first input, or that with its channels at the end, in a kind."""
     axis = axis_of(op.int("axis", 1), x.ndim) if op[1].size > 1 else 0
     block = op.int("block_size", 0)
     precision = op.int("precision", 0)
@@ -91,8 +95,7 @@ def quantize_linear(op: Call) -> Value:
     zero = None
     if op.has(2) and kind not in CODED and kind not in LARGEST:
         zero = spread(op[2].astype(fg.int32), x, axis, block)
-    made = quantised(wide(real), wide(scale), zero, kind, bool(op.int("saturate", 1)))
-    return Value.channels_last(made, kind) if last is not None else Value(made, kind)
+    return quantised(wide(real), wide(scale), zero, kind, bool(op.int("saturate", 1)))
 
 
 @operator("DequantizeLinear")

@@ -133,29 +133,35 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
     groups = op.int("group", 1)
-    if list(weight.shape[:1]) == [1] and prod(size) == prod(found.stride) == groups == 1:
-        y = fg.sum(x * weight, axis=1, keepdims=True)  # one result: a sum, and no product
-        return y if bias is None else y + bias
-    if groups == 1 and prod(size) > 1 and weight.shape[1] == x.shape[1]:
-        slid = found.slid(x, 2)
-        places = [slid.shape[0], *slid.shape[2 : 2 + count]]
-        if all(isinstance(n, int) for n in slid.node.shape) and 0 < prod(places) <= FEW:
-            return _few(slid, weight, bias, places)
-    made: Tensor = CONVOLUTIONS[count](x, weight, bias, found.stride, 0, found.dilation, groups)
+    made: Tensor | None = None
+    if groups == 1 and weight.shape[1] == x.shape[1]:
+        made = (_few if prod(size) > 1 else _one)(found, x, weight, bias)
+    if made is None:
+        made = CONVOLUTIONS[count](x, weight, bias, found.stride, 0, found.dilation, groups)
     return made
 
 
-def _few(slid: Tensor, weight: Tensor, bias: Tensor | None, places: list[int]) -> Tensor:
+def _one(found: Windows, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """One result of each place alone: a sum, and no product of matrices."""
+    if weight.shape[0] != 1 or prod(found.stride) != 1 or x.dtype is not fg.float32:
+        return None
+    y = fg.sum(x * weight, axis=1, keepdims=True)
+    return y if bias is None else y + bias
+
+
+def _few(found: Windows, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """So few windows that they are written out, and weights go by once, as they lie."""
+    slid = found.slid(x, 2)
+    places = [slid.shape[0], *slid.shape[2 : x.ndim]]
+    if not all(isinstance(n, int) for n in slid.node.shape) or not 0 < prod(places) <= FEW:
+        return None
     outer, inner, count = weight.shape[0], prod(weight.shape[1:]), len(places) - 1
     last = [1, *range(2 + count, 2 + 2 * count)]
     lines = fg.permute_dims(slid, (0, *range(2, 2 + count), *last))
     lines = fg.reshape(lines, (prod(places), inner)).contiguous()
-    found = lines @ fg.reshape(weight, (outer, inner)).mT
-    found = found if bias is None else found + bias
-    return fg.permute_dims(
-        fg.reshape(found, (*places, outer)), (0, count + 1, *range(1, count + 1))
-    )
+    y = lines @ fg.reshape(weight, (outer, inner)).mT
+    y = y if bias is None else y + bias
+    return fg.permute_dims(fg.reshape(y, (*places, outer)), (0, count + 1, *range(1, count + 1)))
 
 
 def convolution(op: Call, x: Whole, w: Whole) -> Tensor:
