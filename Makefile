@@ -1,4 +1,5 @@
-# Every target makes .venv and installs what it needs, once (again when pyproject.toml changes).
+# Every target makes .venv and installs what it needs, once (again when pyproject.toml or the C
+# extension changes).
 #   make PYTHON=python3.13 test     choose the interpreter .venv is made with
 #   make test ARGS="-k node -x"     pass arguments on
 
@@ -10,11 +11,12 @@ DOCS   := .venv-docs
 BIN    := $(VENV)/bin
 PARALLEL := -q -n auto --dist loadfile  # tests/parallel.py says what goes where
 QUICK  := tests/core tests/graph tests/kernel tests/functional/test_surface.py tests/test_layers.py
+PURE   := tests/core tests/graph/ir tests/tensor tests/test_jit.py tests/test_state.py
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-llvmlite test-distributed test-browser test-torch docs check format \
-  bench clean
+.PHONY: help demo test quick test-pure test-llvmlite test-distributed test-browser test-torch docs \
+  check format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -27,6 +29,9 @@ test: $(VENV)/.installed-dev  ## run the tests, on every device, with all cores
 
 quick: $(VENV)/.installed-dev  ## two minutes of them: the compiler, and every function once
 	@$(BIN)/python -m pytest $(PARALLEL) --device cpu --hypothesis-profile fast $(QUICK) $(ARGS)
+
+test-pure: $(VENV)/.installed-dev  ## run the heart of it without the C extension
+	@FULGURITE_EXTENSION=0 $(BIN)/python -m pytest $(PARALLEL) $(PURE) $(ARGS)
 
 test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and the newest llvmlite
 	@$(BIN)/python -m tests.llvmlite $(ARGS)
@@ -99,12 +104,12 @@ $(DOCS)/.installed: pyproject.toml | $(BIN)/python
 	  "so the site was not built" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml fulgurite/core/_fast.c | $(BIN)/python
 	@echo "Installing fulgurite into $(VENV) (once)"
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml fulgurite/core/_fast.c | $(BIN)/python
 	@echo "Installing fulgurite and its test tools into $(VENV) (once, a minute or so)"
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed

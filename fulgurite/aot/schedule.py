@@ -28,7 +28,7 @@ from ..errors import ArgumentError, BoundsError
 from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.kernel import Kernel, Slot
 from ..graph.ir.kernel_kind import KernelKind
-from ..graph.ir.registry import Entry, MovedError
+from ..graph.ir.registry import Entry, MovedError, entries_at
 from ..graph.memory.arena import bytes_moved, slot_bytes
 from ..runtime import multi_device
 from ..runtime.device import Buffer, get_device, is_shared
@@ -518,8 +518,7 @@ Tensors = tuple[tuple[weakref.ref[Entry], Node], ...]
 def _tensors_at(buffer: Node) -> Tensors:
     """The tensors whose value a buffer is: who assigns one of them edits the input."""
     nodes = [buffer, *[p for p in parents_of(buffer) if p.op is WATCH]]
-    entries = [(slot(), node) for node in nodes for slot in list(node.tensors or ())]
-    return tuple([(weakref.ref(e), n) for e, n in entries if e is not None and e.node is n])
+    return tuple([(weakref.ref(entry), node) for node in nodes for entry in entries_at(node)])
 
 
 def _realize_assigned(inputs: Sequence[Tensors]) -> None:

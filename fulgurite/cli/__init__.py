@@ -68,7 +68,8 @@ def doctor() -> int:
     """Print what is here and whether it works; 1 if a check fails."""
     print(f"fulgurite {own_version()}")
     _print_section("versions", [("python", _python()), *((n, _version(n)) for n in LIBRARIES)])
-    _print_section("platform", [("system", platform.platform()), ("cpu", cpu_summary())])
+    _print_section("platform", [("system", platform.platform()), ("cpu", cpu_summary()),
+                                ("hot path", _hot_path())])  # fmt: skip
     _print_section("devices", devices())
     _print_section("cache", [("folder", _cache_state(cache_folder()))])
 
@@ -80,6 +81,13 @@ def doctor() -> int:
     failed = sum(not ok for _, ok, _ in results)
     print(f"\n{failed} of {len(results)} checks failed" if failed else "\nall checks passed")
     return 1 if failed else 0
+
+
+def _hot_path() -> str:
+    """Whether building graphs runs as C."""
+    from ..core.extension import in_words
+
+    return in_words()
 
 
 def _indented(text: str) -> str:

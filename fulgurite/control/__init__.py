@@ -26,7 +26,7 @@ from ..core.ops.control import choice, loop
 from ..core.ops.effect import HOSTS, WATCH, watch
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, DataError, DTypeError, ShapeError
-from ..graph.ir.registry import REGISTRY
+from ..graph.ir.registry import REGISTRY, entries_at
 from ..random.generator import sharing_draws
 from ..tensor import SCOPES, Tensor, node_of, wrap
 
@@ -346,8 +346,7 @@ class _Trace:
         """True if it is memory, a known value, or what a tensor stood for before."""
         if node.op is BUFFER or (node.realized is not None and node.realized() is not None):
             return True
-        entries = [entry for slot in list(node.tensors or ()) if (entry := slot()) is not None]
-        return node.op is WATCH or any([e.id < self.begun and e.node is node for e in entries])
+        return node.op is WATCH or any([e.id < self.begun for e in entries_at(node)])
 
     def _checked(self, body: Body) -> Body:
         for node in body.order:

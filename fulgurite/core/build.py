@@ -40,12 +40,14 @@ from .dtype import (
     default_float,
     default_int,
     dtype_of,
+    float32,
     int32,
     promote,
     uint32,
     uint64,
     weak_dtype,
 )
+from .extension import compiled, give
 from .node import Node, Shape, Size, constant, constant_bits
 from .op import NOBODY, Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
@@ -56,6 +58,7 @@ from .origin import MAX_ORIGINS, Origin, capture
 Operand: TypeAlias = Node | Number
 
 
+@compiled
 def note(node: Node, here: Origin | None = None) -> Node:
     """Remember beside a node the user's line that made it (`here`, if that is known)."""
     here = here or capture()
@@ -132,6 +135,7 @@ _KEEPS: dict[type, str] = {float: "fc", int: "iufc", bool: "biufc", complex: "c"
 _BOOL_MEANING = {ADD: OR, MUL: AND}  # as in NumPy: of truths, + is or and * is and
 
 
+@compiled
 def apply(op: Op, *operands: Operand) -> Node:
     """An elementwise op after promotion and broadcasting: what `a + b` does."""
     a, b = operands if len(operands) == 2 else (operands[0], None)
@@ -151,6 +155,9 @@ def apply(op: Op, *operands: Operand) -> Node:
             made = derived(constant(b, a.dtype, a.shape), a.shape)  # type: ignore[arg-type]
             return note(derived(op(a, made), a.shape))
     return _promoted(op, operands)
+
+
+give(CONST=leaf.CONST, float32=float32, int32=int32)
 
 
 def _promoted(op: Op, operands: tuple[Operand, ...]) -> Node:

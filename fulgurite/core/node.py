@@ -23,6 +23,7 @@ import numpy as np
 
 from ..errors import VariableError
 from .dtype import DType, Number, decode, encode
+from .extension import compiled, give
 from .operators import OPS, Operators
 from .origin import MAX_ORIGINS, Origin
 
@@ -52,16 +53,15 @@ SOURCES = tuple(Source(i) for i in range(256))  # singletons, compared by identi
 Dims: TypeAlias = tuple[int | Source, ...]
 
 
-class Node(Operators):
-    """One op applied to source nodes. Never mutated; made only by `make` and `annotate`."""
+@compiled
+class NodeFields:
+    """What a node is made of, and what is known of it."""
 
     __slots__ = (
         "__weakref__", "_bounds", "_device", "_likely_bounds", "_shape", "_slice", "_watched",
         "arg", "dtype", "id", "memory", "meta", "op", "origins", "parents", "realized", "src",
         "tag", "tensors",
     )  # fmt: skip
-
-    __array_ufunc__ = None  # arrays do not take a node for an object of theirs
 
     op: Op
     dtype: DType
@@ -81,6 +81,7 @@ class Node(Operators):
     _bounds: Bounds | None
     _likely_bounds: Bounds | None
     _watched: frozenset[int]
+    _slice: tuple[Node, ...]
 
     def __init__(
         self, op: Op, dtype: DType, src: tuple[Node, ...], arg: Hashable, tag: Hashable
@@ -99,7 +100,7 @@ class Node(Operators):
         try:
             return self._shape
         except AttributeError:
-            return _worked_out(self, "_shape", _shape)
+            return _find_shape(self)
 
     @property
     def device(self) -> str | None:
@@ -107,23 +108,7 @@ class Node(Operators):
         try:
             return self._device
         except AttributeError:
-            return _found_device(self)
-
-    @property
-    def bounds(self) -> Bounds | None:
-        """Sound: no run can leave them; None for inexact dtypes."""
-        try:
-            return self._bounds
-        except AttributeError:
-            return _worked_out(self, "_bounds", _bounds)
-
-    @property
-    def likely_bounds(self) -> Bounds | None:
-        """Optimistic: if no arithmetic wraps around."""
-        try:
-            return self._likely_bounds
-        except AttributeError:
-            return _worked_out(self, "_likely_bounds", _likely_bounds)
+            return _find_device(self)
 
     @property
     def watched(self) -> frozenset[int]:
@@ -131,7 +116,30 @@ class Node(Operators):
         try:
             return self._watched
         except AttributeError:
-            return _worked_out(self, "_watched", _watched)
+            return _find_watched(self)
+
+
+class Node(NodeFields, Operators):
+    """One op applied to source nodes. Never mutated; made only by `make` and `annotate`."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # arrays do not take a node for an object of theirs
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Sound: no run can leave them; None for inexact dtypes."""
+        try:
+            return self._bounds
+        except AttributeError:
+            return _find_bounds(self)
+
+    @property
+    def likely_bounds(self) -> Bounds | None:
+        """Optimistic: if no arithmetic wraps around."""
+        try:
+            return self._likely_bounds
+        except AttributeError:
+            return _find_likely_bounds(self)
 
     def __repr__(self) -> str:
         sources = ", ".join(f"%{s.id}" for s in self.src)
@@ -170,7 +178,7 @@ class Node(Operators):
     def slice(self) -> tuple[Node, ...]:
         """Every node this one is computed from, sources first, itself left out; kept."""
         if not hasattr(self, "_slice"):
-            self._slice: tuple[Node, ...] = tuple(toposort(self.src))
+            self._slice = tuple(toposort(self.src))
         return self._slice
 
     @property
@@ -179,6 +187,7 @@ class Node(Operators):
         return len(self.shape)
 
 
+give(Node=Node)
 _OPERANDS = (Node, int, float, complex, np.generic)
 
 
@@ -222,6 +231,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+@compiled
 def make(
     op: Op,
     dtype: DType,
@@ -268,6 +278,7 @@ def _forget(entry: Any) -> None:
             del live[key]
 
 
+@compiled
 def annotate(node: Node, meta: object) -> Node:
     """An un-interned copy that carries typed metadata; equal only to itself."""
     copy = Node(node.op, node.dtype, node.src, node.arg, node.tag)
@@ -310,6 +321,7 @@ def constant_like(number: Number, node: Node) -> Node:
     return constant(number, node.dtype, node.shape)
 
 
+@compiled
 def parents_of(node: Node) -> list[Node]:
     """The live interned nodes that have this one as a source."""
     parents = node.parents
@@ -320,6 +332,7 @@ def parents_of(node: Node) -> list[Node]:
     return [parent for entry in entries if (parent := entry()) is not None]
 
 
+@compiled
 def above(nodes: Iterable[Node]) -> list[Node]:
     """These nodes and every live interned node that is computed from one of them."""
     seen = set(nodes)
@@ -369,6 +382,7 @@ def shape_of(dims: Dims, src: tuple[Node, ...]) -> Shape:
 # --- walking -------------------------------------------------------------------------------------
 
 
+@compiled
 def toposort(roots: Iterable[Node]) -> list[Node]:
     """Every node under the roots, sources first, each once, in depth-first order."""
     order: list[Node] = []
@@ -416,7 +430,7 @@ def _shape(node: Node) -> Shape:
     return node.op.shape(node)
 
 
-def _found_device(node: Node) -> str | None:
+def _find_device(node: Any) -> str | None:
     """As `_worked_out`, but behind the first source that is somewhere none is looked at."""
     stack = [node]
     while stack:
@@ -432,7 +446,8 @@ def _found_device(node: Node) -> str | None:
         else:
             current._device = current.op.device(current)
             stack.pop()
-    return node._device
+    found: str | None = node._device
+    return found
 
 
 def _bounds(node: Node) -> Bounds | None:
@@ -461,6 +476,25 @@ def _watched(node: Node) -> frozenset[int]:
     return node.op.watched(node)
 
 
+def _find_shape(node: Any) -> Shape:
+    return _worked_out(node, "_shape", _shape)
+
+
+def _find_bounds(node: Any) -> Bounds | None:
+    return _worked_out(node, "_bounds", _bounds)
+
+
+def _find_likely_bounds(node: Any) -> Bounds | None:
+    return _worked_out(node, "_likely_bounds", _likely_bounds)
+
+
+def _find_watched(node: Any) -> frozenset[int]:
+    return _worked_out(node, "_watched", _watched)
+
+
+give(find_shape=_find_shape, find_device=_find_device, find_watched=_find_watched)
+
+
 # --- diagnostics ---------------------------------------------------------------------------------
 
 
@@ -473,6 +507,7 @@ def gc_dead_refs() -> int:
     return len(dead)
 
 
+@compiled
 def live_nodes() -> list[Node]:
     """Every interned node that is alive now."""
     with _lock:
@@ -485,6 +520,7 @@ def live_ids() -> frozenset[int]:
     return frozenset(node.id for node in live_nodes())
 
 
+@compiled
 def live_count() -> int:
     """How many nodes the table holds."""
     return len(_live)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .dtype import DType
+from .extension import EXTENSION, compiled, give
 from .lazy_dataclass import dataclass
 from .node import Bounds, Node, Shape, make
 from .operators import OPS
@@ -28,6 +29,11 @@ BOTH = frozenset({"tensor", "index"})
 def first_dtype(src: tuple[Node, ...], arg: Any) -> DType:
     """The dtype rule "as the first source"."""
     return src[0].dtype
+
+
+def last_dtype(src: tuple[Node, ...], arg: Any) -> DType:
+    """The dtype rule "as the last source"."""
+    return src[-1].dtype
 
 
 def first_shape(node: Node) -> Shape:
@@ -63,6 +69,7 @@ def source_watched(node: Node) -> frozenset[int]:
     return watched
 
 
+@compiled
 def derived(node: Node, shape: Shape) -> Node:
     """A node whose facts are filled in at once: this shape, the rest by the rules above.
 
@@ -142,4 +149,25 @@ class Op:
         return make(self, self.dtype(src, arg), src, arg)
 
 
+if EXTENSION is not None:
+    Op.__call__ = EXTENSION.call  # type: ignore[method-assign]
+
+
+def kind_bit(dtype: DType) -> int:
+    """What the extension knows of a dtype: its kind as a bit."""
+    return 64 << "fcbiuv".index(dtype.kind)
+
+
+def facts(op: Op) -> int:
+    """What the extension knows of an op, as bits: its common rules, and the kinds that it takes."""
+    rules = (
+        op.dtype is first_dtype, op.dtype is last_dtype, op.shape is first_shape,
+        op.device is source_device, op.watched is source_watched, op.family == "control",
+    )  # fmt: skip
+    return sum([1 << i for i, rule in enumerate(rules) if rule]) + sum(
+        [64 << "fcbiuv".index(kind) for kind in set(op.kinds)]
+    )
+
+
+give(NOBODY=NOBODY, facts=facts, kind_bit=kind_bit)
 ATOMS.add(Op)

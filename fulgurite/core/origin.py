@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from sys import _getframe
 from types import CodeType, FrameType
 
 from ..errors import IS_OURS, PACKAGE, is_ours
+from .extension import compiled, give
 
 MAX_ORIGINS = 8  # origins kept beside one node
 _MOST_SITES = 100_000
@@ -38,6 +40,20 @@ class _State(threading.local):
 
 _state = _State()
 _enabled = True
+
+
+@compiled
+def surround(scopes: tuple[str, ...], here: Origin | None) -> None:
+    """Say what surrounds the line that runs in this thread."""
+    _state.scopes, _state.here = scopes, here
+
+
+@compiled
+def enable_origins(enabled: bool) -> bool:
+    """Switch `capture` on or off; was it on?"""
+    global _enabled
+    before, _enabled = _enabled, enabled
+    return before
 
 
 class Origin:
@@ -102,6 +118,7 @@ def axes_at(origins: Iterable[Origin]) -> tuple[int, ...]:
     return found.pop() if len(found) == 1 else ()
 
 
+@compiled
 def capture() -> Origin | None:
     """The origin of the innermost user frame, or None when capture is off."""
     if not _enabled:
@@ -117,44 +134,58 @@ def capture() -> Origin | None:
         if not (is_ours(code.co_filename) if ours is None else ours):
             break
         frame = frame.f_back
-    key = (id(code), frame.f_lasti, _state.scopes)
+    return site(code, frame.f_lasti, _state.scopes)
+
+
+def site(code: CodeType, instruction: int, scopes: tuple[str, ...]) -> Origin:
+    """The one origin of a place in a code object.
+
+    Instructions of one place are one: CPython 3.11 runs a call of C by another one when it is warm.
+    """
+    key = (id(code), instruction, scopes)
     found = _sites.get(key)
     if found is None:
         if len(_sites) >= _MOST_SITES:
             _sites.clear()
-        found = _sites[key] = Origin(code, frame.f_lasti, _state.scopes)
+        place = next(islice(code.co_positions(), instruction // 2, None), None)
+        found = _sites.setdefault((id(code), place, scopes), Origin(code, instruction, scopes))
+        _sites[key] = found
     return found
 
 
+def is_our_code(code: CodeType) -> bool:
+    """True if a code object is a part of this package."""
+    return is_ours(code.co_filename)
+
+
+give(site=site, is_our_code=is_our_code)
+
+
 @contextmanager
-def scope(name: str) -> Iterator[None]:
+def _within(scopes: tuple[str, ...], here: Origin | None) -> Iterator[None]:
+    before = _state.scopes, _state.here
+    _state.scopes, _state.here = scopes, here
+    surround(scopes, here)
+    try:
+        yield
+    finally:
+        _state.scopes, _state.here = before
+        surround(*before)
+
+
+def scope(name: str) -> AbstractContextManager[None]:
     """Name what is built inside: `with scope("encoder"): ...` shows in origins and explain."""
-    before = _state.scopes
-    _state.scopes = (*before, name)
-    try:
-        yield
-    finally:
-        _state.scopes = before
+    return _within((*_state.scopes, name), _state.here)
 
 
-@contextmanager
-def one_line() -> Iterator[None]:
+def one_line() -> AbstractContextManager[None]:
     """What is built inside comes from the user's line that is running now: found once for all."""
-    before, _state.here = _state.here, capture()
-    try:
-        yield
-    finally:
-        _state.here = before
+    return at_line(capture())
 
 
-@contextmanager
-def at_line(origin: Origin | None) -> Iterator[None]:
+def at_line(origin: Origin | None) -> AbstractContextManager[None]:
     """What is built inside comes from this line."""
-    before, _state.here = _state.here, origin
-    try:
-        yield
-    finally:
-        _state.here = before
+    return _within(_state.scopes, origin)
 
 
 @contextmanager
@@ -171,19 +202,15 @@ def indexing(*axes: int) -> Iterator[None]:
         return
     key = (id(here.code), here.instruction, here.scopes, axes)
     found = _sites.get(key) or Origin(here.code, here.instruction, here.scopes, axes)
-    before, _state.here = _state.here, _sites.setdefault(key, found)
-    try:
+    with at_line(_sites.setdefault(key, found)):
         yield
-    finally:
-        _state.here = before
 
 
 @contextmanager
 def origins(enabled: bool) -> Iterator[None]:
     """Switch the capture of origins on or off for all threads while the block runs."""
-    global _enabled
-    before, _enabled = _enabled, enabled
+    before = enable_origins(enabled)
     try:
         yield
     finally:
-        _enabled = before
+        enable_origins(before)

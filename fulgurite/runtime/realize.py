@@ -25,7 +25,7 @@ from ..core.cache import Cache
 from ..core.context import Table
 from ..core.digest import digest_of
 from ..core.dtype import DType, array_of_bits
-from ..core.node import Node, toposort
+from ..core.node import Node, parents_of, toposort
 from ..core.op import Array
 from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape
 from ..core.ops.elementwise import WHERE
@@ -33,7 +33,7 @@ from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
+from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, has_tensor
 from ..graph.ir.size_key import SKELETONS
 from ..graph.memory.in_place import Pair
 from ..graph.tiny import are_tiny
@@ -430,7 +430,7 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
 
 def _is_alone(node: Node) -> bool:
     """Is a node the root of one tensor and known to no other graph? Most results are."""
-    return node.parents is None and len(node.tensors or ()) == 1 and not node.watched
+    return not node.watched and not parents_of(node) and len(entries_at(node)) == 1
 
 
 Commit = Callable[[Sequence[Node]], None]

@@ -17,7 +17,7 @@ from ..core.dtype import DType
 from ..core.node import Node
 from ..core.ops.leaf import new_buffer
 from ..core.origin import Origin
-from ..graph.ir.registry import REGISTRY, Entry
+from ..graph.ir.registry import REGISTRY, Entry, EntryFields
 from .device import Buffer
 
 
@@ -34,7 +34,7 @@ class About(tuple[tuple[int, ...], DType, str]):
         return made
 
 
-_NODE: Any = Entry.__dict__["node"]  # the place that `Fresh.node` hides
+_NODE: Any = EntryFields.__dict__["node"]  # the place that `Fresh.node` hides
 _ids = REGISTRY.ids
 _lock = threading.RLock()
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..core.extension import compiled
 from ..core.node import Node
 from ..graph.ir.cache_key import realized_node
 
 
+@compiled
 def unknown_order(roots: Iterable[Node]) -> list[Node]:
     """Every node that has to be looked at to compute the roots, sources first."""
     order: list[Node] = []

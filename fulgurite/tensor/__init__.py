@@ -24,6 +24,7 @@ from .._lazy import FORK_LOCK
 from ..config import current
 from ..core import build
 from ..core.dtype import DType, Number, dtype_of, promote, weak_dtype
+from ..core.extension import compiled, give
 from ..core.node import Node, Size
 from ..core.op import Array, Op
 from ..core.operators import Operators
@@ -142,6 +143,7 @@ def _entered(node: Node) -> Entry:
     return REGISTRY.enter(unnamed(node) if node.op is WATCH and node.arg[0] == TAPE else node)
 
 
+@compiled
 def wrap(node: Node) -> Tensor:
     """A new tensor whose value is this node's."""
     tensor = Tensor.__new__(Tensor)
@@ -150,7 +152,16 @@ def wrap(node: Node) -> Tensor:
     return tensor
 
 
-class Tensor(Methods, Habits, Operators):
+@compiled
+class TensorFields:
+    """What a tensor is made of."""
+
+    __slots__ = ("__weakref__", "entry", "grad")
+    entry: Entry
+    grad: Tensor | None
+
+
+class Tensor(TensorFields, Methods, Habits, Operators):
     """A lazy array of numbers.
 
     Python numbers must be values of the dtype, alone and in lists; NumPy arrays are cast to it, as
@@ -162,10 +173,8 @@ class Tensor(Methods, Habits, Operators):
     [1.0, 4.0, 9.0]
     """
 
-    __slots__ = ("__weakref__", "entry", "grad")
+    __slots__ = ()
     __array_priority__ = 1000  # NumPy arrays give way: array + tensor is a tensor
-    entry: Entry
-    grad: Tensor | None
 
     def __init__(
         self,
@@ -615,6 +624,8 @@ def realize_among(values: Iterable[object]) -> None:
     if len(entries) > 1:
         realize_together(entries)
 
+
+give(Tensor=Tensor, is_recording=is_recording)
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.
 from ..functional.array import assignment, nested, numpy_indexing  # noqa: E402

@@ -37,6 +37,18 @@ def test_doctor_reports_each_section_and_passes(capsys: pytest.CaptureFixture[st
     assert "all checks passed" in out
 
 
+@pytest.mark.parametrize("found", [None, object()])
+def test_doctor_says_whether_the_hot_path_is_c(
+    found: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fulgurite.core.extension.EXTENSION", found)
+    monkeypatch.setattr("fulgurite.core.extension.REASON", "there is no C compiler (cc)")
+    monkeypatch.setattr(cli, "_selftest", lambda: [("nothing", True, "")])
+    cli.main(["doctor"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "hot path" in line]
+    assert ("no C compiler" in line) == (found is None)
+
+
 def test_doctor_says_which_devices_are_here() -> None:
     states = dict(cli.devices())
     assert states["reference"].startswith("ready")

@@ -12,6 +12,7 @@ import pytest
 
 from fulgurite.core import build, node
 from fulgurite.core.dtype import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
+from fulgurite.core.extension import EXTENSION
 from fulgurite.core.node import Node, annotate, constant, constant_bits, make, toposort
 from fulgurite.core.ops.elementwise import ADD, EXP, MUL, NEG
 from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
@@ -157,6 +158,7 @@ def test_no_dead_entries_are_left_behind(quiet: None) -> None:
     assert node.gc_dead_refs() == 0
 
 
+@pytest.mark.skipif(EXTENSION is not None, reason="the extension has no entries but the nodes")
 def test_gc_dead_refs_drops_entries_whose_node_is_gone() -> None:
     key = (NEG, float32, (x(904),), "planted", None)
     entry = node._Entry(NEG(x(905)))  # a reference without a callback: nobody removes it

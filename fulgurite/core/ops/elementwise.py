@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..dtype import DType, bool_, float8_e4m3fn
+from ..extension import give
 from ..node import Bounds, Node, constant_like
-from ..op import BOTH, Array, Op
+from ..op import BOTH, Array, Op, last_dtype
 from . import special
 
 Grad = Callable[..., tuple[Node | None, ...]]
@@ -38,15 +39,11 @@ def _in_float32(numpy: Callable[..., Any]) -> Callable[..., Array]:
     return meaning
 
 
-def _same_dtype(src: tuple[Node, ...], arg: Any) -> DType:
-    return src[-1].dtype
-
-
 def _bool_dtype(src: tuple[Node, ...], arg: Any) -> DType:
     return bool_
 
 
-_DTYPES: dict[str, DTypeRule] = {"same": _same_dtype, "bool": _bool_dtype}
+_DTYPES: dict[str, DTypeRule] = {"same": last_dtype, "bool": _bool_dtype}
 
 
 def _batch(y: Node, src: tuple[Node, ...]) -> Node:
@@ -501,3 +498,5 @@ BITCAST = Op(
         else f"the bits of {n.src[0].dtype} are not those of {n.dtype}"
     ),
 )  # fmt: skip
+
+give(add=ADD, sub=SUB, mul=MUL, div=DIV)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dtype import DType, Number, array_of_bits, bool_, decode, encode, int32, int64, void
 from ..node import Bounds, Node, Shape, dims_of, make, shape_of
-from ..op import Array, Op
+from ..op import NOBODY, Array, Op
 from ..shape import lower, prod, upper
 from .movement import pad, reshape, shrink
 
@@ -36,7 +36,9 @@ def iota(shape: Shape, axis: int, dtype: DType = int32) -> Node:
 
 def new_buffer(shape: tuple[int, ...], dtype: DType, device: str = "reference") -> Node:
     """Memory of its own: never equal to another buffer."""
-    return make(BUFFER, dtype, (), (next(_buffer_ids), 0, shape, device))
+    node = make(BUFFER, dtype, (), (next(_buffer_ids), 0, shape, device))
+    node._shape, node._device, node._watched = shape, device, NOBODY
+    return node
 
 
 def next_version(buffer: Node) -> Node:

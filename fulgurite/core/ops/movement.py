@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import shape as sizes
 from ..node import Bounds, Node, Shape, Size, dims_of, shape_of
-from ..op import Array, Op
+from ..op import Array, Op, derived
 from ..operators import OPS
 
 
@@ -23,7 +23,7 @@ def reshape(x: Node, shape: Shape) -> Node:
     if shape == x.shape:
         return x
     dims, extra = dims_of(shape, 1)
-    return RESHAPE(x, *extra, arg=dims)
+    return derived(RESHAPE(x, *extra, arg=dims), shape)
 
 
 def expand(x: Node, shape: Shape) -> Node:
@@ -31,12 +31,15 @@ def expand(x: Node, shape: Shape) -> Node:
     if shape == x.shape:
         return x
     dims, extra = dims_of(shape, 1)
-    return EXPAND(x, *extra, arg=dims)
+    return derived(EXPAND(x, *extra, arg=dims), shape)
 
 
 def permute(x: Node, order: tuple[int, ...]) -> Node:
     """The dimensions in another order."""
-    return x if order == tuple(range(x.ndim)) else PERMUTE(x, arg=order)
+    shape = x.shape
+    if order == tuple(range(len(shape))):
+        return x
+    return derived(PERMUTE(x, arg=order), tuple([shape[i] for i in order]))
 
 
 def pad(x: Node, pads: Sequence[tuple[Size, Size]]) -> Node:

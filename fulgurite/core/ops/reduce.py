@@ -16,7 +16,7 @@ import numpy as np
 from .. import shape as sizes
 from ..dtype import DType, int32
 from ..node import Bounds, Node, Shape, Size, constant, constant_like
-from ..op import Array, Op
+from ..op import Array, Op, derived
 from .elementwise import ADD, MAX, MIN, MUL, WHERE
 from .indexing import scatter
 from .leaf import iota
@@ -28,7 +28,10 @@ _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum,
 
 def reduce_node(name: str, x: Node, axes: tuple[int, ...]) -> Node:
     """Fold an op over axes, which stay with size 1."""
-    return REDUCE(x, arg=(name, tuple(sorted(axes)))) if axes else x
+    if not axes:
+        return x
+    shape = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
+    return derived(REDUCE(x, arg=(name, tuple(sorted(axes)))), shape)
 
 
 def scan_node(name: str, x: Node, axis: int, reverse: bool = False) -> Node:

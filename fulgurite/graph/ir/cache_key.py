@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...core.digest import digest_of
 from ...core.dtype import DType, decode
+from ...core.extension import compiled, give
 from ...core.node import Dims, Node, make, remember, shape_of
 from ...core.op import Op
 from ...core.ops.body import Body, plain_arg
@@ -60,18 +61,34 @@ class Normal(NamedTuple):
 
 def normalize(roots: Sequence[Node]) -> Normal:
     """The key of a graph, had without realizing or rewriting it: no node is made."""
-    order, now = _order(roots)
+    order, now = order_of(roots)
     if any(n.src for n in now):
         order, now = _agreed(roots, order, now)
+    entries, constants, buffers, nodes, assigned, chosen, bound = flatten(roots, order, now)
+    values: dict[str, int] = {}
+    for node in bound:
+        _bind(values, node)
+    extremes = tuple([node for node in chosen if is_extreme(node)])
+    return Normal(entries, constants, buffers, values, nodes, assigned, extremes)
+
+
+Nodes: TypeAlias = tuple[Node, ...]
+
+
+@compiled
+def flatten(
+    roots: Sequence[Node], order: list[Node], now: dict[Node, Node]
+) -> tuple[Structure, tuple[int, ...], Nodes, Nodes, Nodes, Nodes, Nodes]:
+    """Entries of a graph, its constants, buffers, nodes; the ASSIGNs, choices and BINDs in it."""
     number: dict[Node, int] = {}
     entries: list[Hashable] = []
     constants: list[int] = []
     buffers: list[Node] = []
     memory: dict[int, int] = {}
-    values: dict[str, int] = {}
     nodes: list[Node] = []
     assigned: list[Node] = []
-    extremes: list[Node] = []
+    chosen: list[Node] = []
+    bound: list[Node] = []
 
     def use(source: Node) -> Hashable:
         """A source as its number; a constant is written out where it is used."""
@@ -94,7 +111,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
             buffers.append(node)
         elif op in _PASSED:
             if op is BIND:
-                _bind(values, node)
+                bound.append(node)
             elif op is ASSIGN:
                 assigned.append(node)
             source = _passed(node)
@@ -109,15 +126,21 @@ def normalize(roots: Sequence[Node]) -> Normal:
         else:
             sources = [use(now.get(s, s)) for s in node.src] if now else [*map(use, node.src)]
             entries.append((op, node.dtype, plain_arg(node), *sources))
-            if op in _CHOOSING and is_extreme(node):
-                extremes.append(node)
+            if op in _CHOOSING:
+                chosen.append(node)
         number[node] = len(nodes)
         nodes.append(node)
     entries.extend([use(now.get(root, root)) for root in roots])
-    return Normal(
-        tuple(entries), tuple(constants), tuple(buffers), values, tuple(nodes), tuple(assigned),
-        tuple(extremes),
+    return (
+        tuple(entries), tuple(constants), tuple(buffers), tuple(nodes), tuple(assigned),
+        tuple(chosen), tuple(bound),
     )  # fmt: skip
+
+
+give(
+    ASSIGN=ASSIGN, BIND=BIND, BUFFER=BUFFER, DETACH=DETACH, OVERRIDE=OVERRIDE, UNWATCH=UNWATCH,
+    WATCH=WATCH, REDUCE=REDUCE, SCAN=SCAN, SORT=SORT,
+)  # fmt: skip
 
 
 def _passed(node: Node) -> Node:
@@ -143,10 +166,11 @@ def _agreed(
         if stale <= again:
             return order, now
         again |= stale
-        order, now = _order(roots, again)
+        order, now = order_of(roots, again)
 
 
-def _order(
+@compiled
+def order_of(
     roots: Sequence[Node], again: Collection[Node] = ()
 ) -> tuple[list[Node], dict[Node, Node]]:
     """Sources first, as `toposort`, but not below a node whose value is known; and what is.

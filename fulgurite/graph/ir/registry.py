@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from ...core.extension import compiled, give
 from ...core.node import Node, WeakList, above, live_nodes
 from ...core.ops.collective import is_memory
 from ...core.ops.effect import ASSIGN, TAPE, WATCH
@@ -38,25 +39,65 @@ class Storage(Protocol):
         """Bytes held."""
 
 
-class Entry:
+@compiled
+class EntryFields:
+    """What an entry is made of."""
+
+    __slots__ = ("__weakref__", "id", "key", "node", "value")
+    id: int
+    key: int
+    node: Node
+    value: Node | None  # of a watched tensor: keeps the realized buffer alive
+
+
+class Entry(EntryFields):
     """The slot of one live tensor: what it is computed by, and the buffer once it is.
 
     The key says which memory it has: while it is the same, the memory is. No other entry ever has
     it, as a node may be given other memory.
     """
 
-    __slots__ = ("__weakref__", "id", "key", "node", "value")
+    __slots__ = ()
 
     def __init__(self, ident: int, node: Node) -> None:
         self.id = ident
         self.node = node
         self.key = -ident
-        self.value: Node | None = None  # of a watched tensor: keeps the realized buffer alive
+        self.value = None
 
 
-class _Slot(weakref.ref[Entry]):
-    __slots__ = ("id",)
-    id: int
+IDS = itertools.count(1)  # of entries and of their keys
+_hanging = threading.RLock()  # re-entrant: the collector may run here
+
+
+@compiled
+def enter(node: Node) -> Entry:
+    """A new entry whose root is this node."""
+    entry = Entry(next(IDS), node)
+    admit(entry, node)
+    return entry
+
+
+@compiled
+def admit(entry: Entry, node: Node) -> None:
+    """Note at a node that an entry has it as its root."""
+    slot = weakref.ref(entry)
+    with _hanging:
+        if node.tensors is None:
+            node.tensors = WeakList([slot])
+        else:
+            node.tensors.add(slot)
+
+
+@compiled
+def entries_at(node: Node) -> list[Entry]:
+    """The live entries whose root a node is."""
+    if not node.tensors:
+        return []
+    return [e for slot in list(node.tensors) if (e := slot()) is not None and e.node is node]
+
+
+give(Entry=Entry, ids=IDS)
 
 
 class IdentityError(FulguriteError, RuntimeError):
@@ -81,8 +122,7 @@ class Registry:
     """All live tensors and buffers of the process."""
 
     def __init__(self) -> None:
-        self.ids = itertools.count(1)
-        self._entries: dict[int, _Slot] = {}
+        self.ids = IDS
         self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
         self._returned = threading.Condition(self._lock)
         self._taken: dict[int, int] = {}  # id of a buffer whose memory is out -> thread
@@ -105,33 +145,19 @@ class Registry:
 
     # --- entries -----------------------------------------------------------------------------
 
-    def enter(self, node: Node) -> Entry:
-        """A new entry whose root is this node."""
-        entry = Entry(next(self.ids), node)
-        self.admit(entry, node)
-        return entry
-
-    def admit(self, entry: Entry, node: Node) -> None:
-        """Make an entry known, whose root is this node."""
-        slot = _Slot(entry, self._forget)
-        slot.id = entry.id
-        with self._lock:
-            self._entries[entry.id] = slot
-            _hang(node, slot)
-
-    def _forget(self, slot: weakref.ref[Entry]) -> None:
-        with self._lock:  # no global name here: this may run when the interpreter ends
-            self._entries.pop(slot.id, None)  # type: ignore[attr-defined]
+    enter, admit = staticmethod(enter), staticmethod(admit)
 
     def lookup(self, ident: int) -> Entry | None:
         """The live entry of this id."""
-        with self._lock:
-            slot = self._entries.get(ident)
-        return slot() if slot is not None else None
+        return next((entry for entry in self.entries() if entry.id == ident), None)
+
+    def entries(self) -> list[Entry]:
+        """Those of all live tensors, but of results that nobody has looked at."""
+        return [entry for node in live_nodes() for entry in entries_at(node)]
 
     def entry_count(self) -> int:
         """How many tensors are alive."""
-        return len(self._entries)
+        return len(self.entries())
 
     def rebind(self, entry: Entry, old: Node, new: Node) -> bool:
         """Compare and swap: write `new` if the entry still holds `old`."""
@@ -142,9 +168,7 @@ class Registry:
             entry.key = -next(self.ids)
             for reader in list(self.reading):  # it may know the address of this node's memory
                 reader.left.append(old)
-            slot = self._entries.get(entry.id)
-            if slot is not None:
-                _hang(new, slot)
+            admit(entry, new)
             return True
 
     def knows(self, entry: Entry, old: Node, buffer: Node) -> None:
@@ -166,14 +190,6 @@ class Registry:
             for entry, old, new in listed:
                 self.rebind(entry, old, new)
             return True
-
-    def gc_dead_refs(self) -> int:
-        """Drop entries whose tensor is gone (normally none are left); how many there were."""
-        with self._lock:
-            dead = [ident for ident, slot in self._entries.items() if slot() is None]
-            for ident in dead:
-                del self._entries[ident]
-        return len(dead)
 
     # --- memory ------------------------------------------------------------------------------
 
@@ -287,7 +303,7 @@ class Registry:
 
     def buffers_without_tensor(self) -> list[Node]:
         """Buffers with memory that are the root of no live tensor."""
-        return [b for b, _ in self.holdings() if not any(_entries_at(b))]
+        return [b for b, _ in self.holdings() if not any(entries_at(b))]
 
     # --- the becomes-map ---------------------------------------------------------------------
 
@@ -345,7 +361,7 @@ class Registry:
         """The entries above the keys, found through the parents of live nodes."""
         nodes = above(keys)
         self.visited += len(nodes)
-        found = [entry for node in nodes if node.tensors for entry in _entries_at(node)]
+        found = [entry for node in nodes for entry in entries_at(node)]
         return sorted(dict.fromkeys(found), key=lambda entry: entry.id)
 
 
@@ -362,22 +378,18 @@ def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) 
     return dict(zip(roots, substitute(SINK(*roots), replace, walk).src, strict=True))
 
 
-def _hang(node: Node, slot: _Slot) -> None:
-    """Note at a node that an entry has it as its root."""
-    if node.tensors is None:
-        node.tensors = WeakList([slot])
-    else:
-        node.tensors.add(slot)
-
-
-def _entries_at(node: Node) -> list[Entry]:
-    return [e for slot in list(node.tensors or ()) if (e := slot()) is not None and e.node is node]
-
-
 def has_tensor(node: Node) -> bool:
     """True if a node is the root of a live tensor."""
-    return bool(_entries_at(node))
+    return bool(entries_at(node))
 
 
 REGISTRY = Registry()
-os.register_at_fork(after_in_child=REGISTRY.after_fork)
+
+
+def _after_fork() -> None:
+    global _hanging
+    _hanging = threading.RLock()
+    REGISTRY.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

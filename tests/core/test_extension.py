@@ -1,0 +1,273 @@
+"""The C extension: the same answers as the Python text, no leak, errors instead of crashes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fulgurite as fg
+from fulgurite.core import build, extension, node
+from fulgurite.core.dtype import float32
+from fulgurite.core.extension import EXTENSION, PURE
+from fulgurite.core.node import Node, live_count, make, toposort
+from fulgurite.core.ops.effect import ASSIGN, DETACH
+from fulgurite.core.ops.elementwise import ADD, EXP, MUL
+from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.core.ops.reduce import reduce_node
+from fulgurite.graph.ir.cache_key import flatten, order_of
+from fulgurite.graph.ir.registry import enter, entries_at
+from fulgurite.runtime.walk import unknown_order
+
+pytestmark = pytest.mark.device("none")
+ROOT = Path(__file__).parents[2]
+OTHER = ["tests/core/test_node.py", "tests/core/test_origin.py", "tests/graph/ir/test_registry.py",
+         "tests/graph/ir/test_cache_key.py", "tests/core/test_extension.py"]  # fmt: skip
+built = pytest.mark.skipif(EXTENSION is None, reason=f"no extension: {extension.REASON}")
+nested = pytest.mark.skipif("FULGURITE_EXTENSION" in os.environ, reason="it is what runs here")
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+@built
+@nested
+def test_the_same_tests_pass_without_it() -> None:
+    found = run("-m", "pytest", "-q", "-p", "no:cacheprovider", *OTHER, FULGURITE_EXTENSION="0")
+    assert found.returncode == 0, found.stdout[-3000:]
+
+
+def test_it_can_be_turned_off_and_says_so() -> None:
+    code = "from fulgurite.core.extension import EXTENSION, in_words; print(EXTENSION, in_words())"
+    found = run("-c", code, FULGURITE_EXTENSION="0")
+    assert found.stdout == "None Python: FULGURITE_EXTENSION turns it off\n", found.stderr
+
+
+def test_without_a_compiler_there_is_a_reason_and_no_failure(tmp_path: Path) -> None:
+    script = str(ROOT / "fulgurite/core/_build.py")
+    found = run(script, str(tmp_path), CC="no-such-compiler", FULGURITE_EXTENSION="1")
+    assert found.returncode == 1 and not list(tmp_path.iterdir())
+    assert "no C compiler" in found.stdout or "Python.h" in found.stdout
+    assert "turns it off" in run(script, str(tmp_path), FULGURITE_EXTENSION="0").stdout
+
+
+@built
+def test_one_that_was_built_from_another_text_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "_fast.c"
+    other.write_text("/* another version */")
+    monkeypatch.setattr(extension, "_SOURCE", str(other))
+    monkeypatch.delenv(extension.SWITCH, raising=False)
+    found, reason = extension._load()
+    assert found is None and "another version" in reason
+
+
+def test_it_stays_small() -> None:
+    assert len((ROOT / "fulgurite/core/_fast.c").read_text().splitlines()) <= 1000
+
+
+# --- the same answers ----------------------------------------------------------------------------
+
+
+KINDS: list[Callable[[Node, Node], Node]] = [
+    ADD, MUL, ASSIGN, lambda a, b: EXP(a), lambda a, b: DETACH(a),
+    lambda a, b: build.apply(ADD, a, 1.5),
+    lambda a, b: build.expand(reduce_node("max", a, (1,)), (2, 3)),
+]  # fmt: skip
+
+
+def some_graph(draw: random.Random) -> list[Node]:
+    nodes: list[Node] = [new_buffer((2, 3), float32) for _ in range(3)]
+    for _ in range(draw.randrange(5, 40)):
+        a, b, kind = draw.choice(nodes), draw.choice(nodes), draw.randrange(7)
+        made = KINDS[kind](a, b)
+        if draw.random() < 0.1:
+            made.realized = weakref.ref(nodes[draw.randrange(3)])
+        nodes.append(made)
+    return [draw.choice(nodes) for _ in range(draw.randrange(1, 4))]
+
+
+@built
+@pytest.mark.parametrize("seed", range(40))
+def test_walks_and_keys_are_those_of_the_python_text(seed: int) -> None:
+    roots = some_graph(random.Random(seed))
+    pure: Any = PURE
+    assert toposort(roots) == pure["toposort"](roots)
+    assert unknown_order(iter(roots)) == pure["unknown_order"](roots)
+    order, now = order_of(roots)
+    assert (order, now) == pure["order_of"](roots)
+    assert flatten(roots, order, now) == pure["flatten"](roots, order, now)
+    again = set(list(now)[:1])
+    assert order_of(roots, again) == pure["order_of"](roots, again)
+
+
+@built
+@pytest.mark.parametrize("number", [1.5, -0.0, 3, -7, 1 << 24, (1 << 24) + 1, 1 << 40, 1e300,
+                                    float("inf"), float("nan"), True])  # fmt: skip
+@pytest.mark.parametrize("dtype", [fg.float32, fg.int32, fg.float64])
+def test_numbers_become_the_same_constants(number: Any, dtype: Any) -> None:
+    pure: Any = PURE["apply"]
+    x = new_buffer((2,), dtype)
+
+    def made(apply: Callable[..., Node]) -> Any:
+        try:
+            return apply(ADD, x, number)
+        except Exception as problem:
+            return type(problem)
+
+    assert made(build.apply) is made(pure)
+
+
+# --- no leak -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_hundred_thousand_ops_leave_nothing_behind(quiet: None) -> None:
+    a, b = fg.Tensor([1.0, 2.0]), fg.Tensor([3.0, 4.0])
+    watched = (ADD, float32, a.node, a.node.shape, None, (), a.node.origins)
+
+    def ops(count: int) -> None:
+        for i in range(count):
+            c = (a + b) * 2.0 - i % 7
+            toposort([c.node])
+            order, now = order_of([c.node])
+            flatten([c.node], order, now)
+            node.above([a.node])
+            entries_at(c.node)
+            node.annotate(c.node, "note")
+            del c, order, now
+
+    ops(100)  # caches fill
+    before, blocks = [sys.getrefcount(thing) for thing in watched], sys.getallocatedblocks()
+    nodes = live_count()
+    ops(20_000)
+    assert live_count() == nodes
+    after = [sys.getrefcount(thing) for thing in watched]
+    assert max(abs(x - y) for x, y in zip(before, after, strict=True)) < 50
+    assert sys.getallocatedblocks() - blocks < 500
+
+
+@built
+def test_errors_leave_nothing_behind_either(quiet: None) -> None:
+    x = new_buffer((2,), float32)
+
+    def wrong() -> int:
+        errors = 0
+        cases: list[Any] = [(ADD, float32, (x, 1)), (ADD, float32, (x,), [])]
+        for arguments in cases:
+            try:
+                make(*arguments)
+            except TypeError:
+                errors += 1
+        return errors
+
+    assert wrong() == 2
+    before, blocks = sys.getrefcount(x), sys.getallocatedblocks()
+    for _ in range(1000):
+        wrong()
+    assert sys.getrefcount(x) == before and sys.getallocatedblocks() - blocks < 500
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@built
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: make(ADD), lambda: make(ADD, float32, [1]), lambda: make(ADD, float32, (1,)),  # type: ignore
+        lambda: make(ADD, float32, (), None, None, None), lambda: make(ADD, float32, srcs=()),  # type: ignore
+        lambda: make(ADD, float32, op=ADD), lambda: ADD(1), lambda: ADD(other=1),  # type: ignore
+        lambda: toposort(3), lambda: toposort([3]), lambda: node.above([None]),  # type: ignore
+        lambda: node.parents_of("x"), lambda: entries_at(None), lambda: enter(0),  # type: ignore
+        lambda: build.note(7), lambda: order_of([new_buffer((1,), float32)], 5),  # type: ignore
+        lambda: flatten((), (), {}), lambda: flatten([ADD], [], {}),  # type: ignore
+        lambda: flatten([new_buffer((1,), float32)], [], {}),
+    ],
+)  # fmt: skip
+def test_wrong_types_are_errors(call: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError):
+        call()
+
+
+class Sour:
+    """An argument of a node that fails where the table looks at it."""
+
+    def __init__(self, word: str, fails: bool) -> None:
+        self.word, self.fails = word, fails
+
+    def __hash__(self) -> int:
+        if self.word == "hash":
+            raise ValueError("no hash")
+        return 5
+
+    def __eq__(self, other: object) -> bool:
+        if self.fails:
+            raise ValueError("not comparable")
+        return self is other
+
+
+def test_an_argument_that_cannot_be_hashed_or_compared_is_an_error_and_no_more() -> None:
+    x = new_buffer((3,), float32)
+    with pytest.raises(ValueError, match="no hash"):
+        make(EXP, float32, (x,), Sour("hash", False))
+    kept = make(EXP, float32, (x,), Sour("", True))
+    with pytest.raises(ValueError, match="not comparable"):
+        make(EXP, float32, (x,), Sour("", True))
+    assert make(EXP, float32, (x,)) is make(EXP, float32, (x,)) is not kept
+
+
+@built
+def test_an_argument_whose_comparison_builds_and_drops_nodes_is_found_all_the_same() -> None:
+    x = new_buffer((4,), float32)
+
+    class Busy(Sour):
+        def __eq__(self, other: object) -> bool:
+            held = [make(EXP, float32, (x,), ("busy", i)) for i in range(3000)]  # the table grows
+            return len(held) == 3000
+
+        __hash__ = Sour.__hash__
+
+    first = make(EXP, float32, (x,), Busy("", False))
+    assert make(EXP, float32, (x,), Busy("", False)) is first
+
+
+def test_a_rule_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError, match="say the dtype"):
+        new_buffer((1,), float32).op()
+    x = make(EXP, float32, ())  # no source, so its shape cannot be found
+    with pytest.raises(IndexError):
+        _ = x.shape
+
+
+@built  # in Python the key of a user in the table holds its sources
+def test_nodes_in_a_cycle_are_collected_and_leave_the_table() -> None:
+    gc.collect()
+    before = live_count()
+    x = new_buffer((5,), float32)
+    x.meta = [EXP(x)]
+    gone = weakref.ref(x)
+    del x
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None and live_count() == before
