@@ -19,12 +19,13 @@ from .config import ModelConfig
 from .decoder import Cache, Decoder
 from .generate import Batch, Generator, Text, Token
 from .model import Model, load
+from .quantize import quantize
 from .quantized import Matrix
 from .sampling import Sampler, SamplingOptions
 
 __all__ = [
     "Batch", "Cache", "Decoder", "FileError", "Generator", "Matrix", "Model", "ModelConfig",
-    "Sampler", "SamplingOptions", "Text", "Token", "load",
+    "Sampler", "SamplingOptions", "Text", "Token", "load", "quantize",
 ]  # fmt: skip
 
 __getattr__, __dir__ = _surface(__name__)

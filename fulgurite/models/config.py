@@ -167,11 +167,10 @@ def windows_of(rule: str, window: int, layers: int, named: list[Any] | None) -> 
         if len(named) != layers:
             raise Refusal(f"'layer_types' has {len(named)} entries for {layers} layers")
         return tuple(window if kind == "sliding_attention" else 0 for kind in named)
-    rules = {
-        "all": lambda n: True, "every second": lambda n: n % 2 == 0,
-        "five of six": lambda n: n % 6 != 5, "none": lambda n: False,
-    }  # fmt: skip
-    return tuple(window if rules.get(rule, rules["none"])(n) else 0 for n in range(layers))
+    period, without = {"all": (1, -1), "every second": (2, 1), "five of six": (6, 5)}.get(
+        rule, (1, 0)
+    )
+    return tuple(0 if n % period == without else window for n in range(layers))
 
 
 def from_hf(data: Mapping[str, Any]) -> ModelConfig:

@@ -9,7 +9,7 @@ plain array code: what becomes one kernel is up to the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ class Cache:
 class Decoder:
     """A decoder: `hidden` gives a vector for each token, `logits` what may come after it."""
 
-    def __init__(self, config: ModelConfig, top: Weights, layers: list[Weights]) -> None:
+    def __init__(self, config: ModelConfig, top: Weights, layers: Sequence[Weights]) -> None:
         self.config, self.top, self.layers = config, dict(top), [dict(one) for one in layers]
 
     def __call__(self, ids: fg.Tensor) -> fg.Tensor:
@@ -99,7 +99,7 @@ class Decoder:
         weight, eps = w[name].astype(fg.float32), self.config.eps
         if self.config.norm == "layer":
             return fg.layer_norm(x, (x.shape[-1],), weight, w[f"{name}.{shift}"], eps)
-        scaled = x * fg.rsqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+        scaled: fg.Tensor = x * fg.rsqrt((x * x).mean(axis=-1, keepdims=True) + eps)
         return scaled * (1 + weight if self.config.norm == "rms1" else weight)
 
     def _attention(

@@ -267,7 +267,8 @@ class Text:
 
     def end(self) -> str:
         """What was held back."""
-        piece, self.held = self.held + self.stream(None), ""
+        piece: str = self.held + self.stream(None)
+        self.held = ""
         return piece
 
 

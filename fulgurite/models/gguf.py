@@ -227,5 +227,5 @@ def _value(value: Any) -> bytes:
         return struct.pack("<I", 9) + kind + count + b"".join(one[4:] for one in inner)
     if type(value) is int and not -(1 << 31) <= value < 1 << 31:
         return struct.pack("<Iq", 11, value)
-    kind, layout = _NUMBERS[type(value)]
-    return struct.pack("<I", kind) + struct.pack(layout, value)
+    number, layout = _NUMBERS[type(value)]
+    return struct.pack("<I", number) + struct.pack(layout, value)

@@ -18,10 +18,11 @@ import fulgurite as fg
 
 from ..io.files import Path, Refusal, reading
 from ..io.gguf import GgufFile
-from ..io.quants import Quant
+from ..io.quants import GROUPS, QUANTS, Quant
 from ..io.safetensors import SafetensorsFile
 from . import names
 from .config import ModelConfig, from_hf
+from .fields import Fields
 from .quantized import Matrix
 
 Stored = Callable[[str], "tuple[fg.Tensor, Quant | None]"]
@@ -89,6 +90,7 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
     data = read_json(os.path.join(folder, "config.json"))
     config = reading(os.path.join(folder, "config.json"), "a config.json", lambda _: from_hf(data))
     tensors = Folder(folder)
+    quant = reading(folder, "a folder with a model", lambda _: _quant(data))
     is_gpt2 = config.architecture == "gpt2"
     top = names.HF_GPT2_TOP if is_gpt2 else names.HF_TOP
     layer = names.HF_GPT2_LAYER if is_gpt2 else names.HF_LAYER
@@ -98,10 +100,35 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
         prefix = next((n.removesuffix(wanted) for n in tensors if n.endswith(wanted)), None)
         if prefix is None:
             raise Refusal(f"it has no tensor {wanted!r}")
-        reader = Reader(config, tensors, lambda name: (tensors[name], None), is_gpt2)
+
+        def stored(name: str) -> tuple[fg.Tensor, Quant | None]:
+            tensor = tensors[name]
+            is_packed = quant is not None and tensor.dtype is fg.uint8 and tensor.ndim > 2
+            if is_packed and quant is not None and tensor.shape[-1] != quant.bytes:
+                raise Refusal(f"the tensor {name!r} has no blocks of {quant.bytes} bytes")
+            return tensor, quant if is_packed else None
+
+        reader = Reader(config, tensors, stored, is_gpt2)
         return reader.all(top, prefix, layer, names.hf_names(config.architecture))
 
     return config, *reading(folder, "a folder with a model", read)
+
+
+def _quant(data: Any) -> Quant | None:
+    """The type that packed matrices of a folder have."""
+    given = Fields(data).inner("quantization_config")
+    if "quant_method" not in given:
+        return None
+    if (method := given.text("quant_method")) != "fulgurite":
+        raise Refusal(
+            f"its matrices are packed by {method[:50]!r}, which is not known here",
+            "use the model without quantisation, or a GGUF file",
+        )
+    by_name = {quant.name: quant for quant in (*QUANTS.values(), *GROUPS.values())}
+    kind = given.text("type")
+    if kind not in by_name:
+        raise Refusal(f"its matrices have the unknown type {kind[:50]!r}", ", ".join(by_name))
+    return by_name[kind]
 
 
 class Reader:
@@ -175,7 +202,7 @@ class Reader:
                 data, quant = self._stored(present[0])
         if data is None:
             return None
-        is_transposed = self.transposed and own not in ("embed", "places", "head")
+        is_transposed = self.transposed and own not in ("embed", "places", "head") and not quant
         bias = self.stored(f"{name}.bias")[0] if f"{name}.bias" in self.present else None
         matrix = Matrix(data, quant, bias, is_transposed)
         self._check(name, matrix.shape, self._shape(own))
