@@ -17,15 +17,19 @@ from .._hints import surface as _surface
 from ..io.files import FileError
 from .config import ModelConfig
 from .decoder import Cache, Decoder
+from .encoder import Encoder, load_encoder
 from .generate import Batch, Generator, Text, Token
 from .model import Model, load
 from .quantize import quantize
 from .quantized import Matrix
 from .sampling import Sampler, SamplingOptions
+from .vision import Clip, ViT, load_vision
+from .whisper import Whisper, load_whisper
 
 __all__ = [
-    "Batch", "Cache", "Decoder", "FileError", "Generator", "Matrix", "Model", "ModelConfig",
-    "Sampler", "SamplingOptions", "Text", "Token", "load", "quantize",
+    "Batch", "Cache", "Clip", "Decoder", "Encoder", "FileError", "Generator", "Matrix", "Model",
+    "ModelConfig", "Sampler", "SamplingOptions", "Text", "Token", "ViT", "Whisper", "load",
+    "load_encoder", "load_vision", "load_whisper", "quantize",
 ]  # fmt: skip
 
 __getattr__, __dir__ = _surface(__name__)
