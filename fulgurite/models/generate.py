@@ -143,7 +143,9 @@ class Batch:
     def truncate(self, slot: int, length: int) -> None:
         """Forget a slot's tokens from a place on: what comes next is written over them."""
         if not 0 <= length <= self.lengths[slot]:
-            raise ArgumentError(f"slot {slot} has {self.lengths[slot]} tokens, not {length}")
+            raise ArgumentError(
+                f"slot {slot} has {self.lengths[slot]} tokens, not {length}", "give 0 to that many"
+            )
         self.lengths[slot] = length
 
     def release(self, slot: int) -> None:

@@ -243,7 +243,7 @@ def _unigram(library: Any, f: Fields, tokens: list[str]) -> Any:
     """SentencePiece's unigram model: the cut of a text with the best sum of scores."""
     unknown = f.whole("unknown_token_id", 0, least=0, most=len(tokens) - 1)
     pairs = list(zip(tokens, _scores(f, tokens), strict=True))
-    inner = library.Tokenizer(library.models.Unigram(pairs, unknown, False))
+    inner = library.Tokenizer(library.models.Unigram(pairs, unknown, "<0x00>" in tokens))
     _spaces(library, inner, f.flag("add_space_prefix", True))
     return inner
 
