@@ -92,7 +92,8 @@ def _eight(x: Array) -> Array:
 
 def _iq4(x: Array) -> Array:
     raw, scale = _halves(_extreme(x) / -127)
-    between = (IQ4_VALUES[1:] + IQ4_VALUES[:-1]) / 2
+    values = IQ4_VALUES.astype(np.float32)
+    between = (values[1:] + values[:-1]) / 2
     return _fours(raw, np.searchsorted(between, x / scale[:, None]).astype(np.int32))
 
 

@@ -48,16 +48,17 @@ class Matrix:
 
     def _is_row(self, x: fg.Tensor) -> bool:
         """True if each matrix meets one row, as in decoding, and has a form for that."""
-        if self.quant is None or self.quant.parts is None:
+        if self.quant is None or self.quant.runs is None:
             return False
         rows = x.shape[-2:-1] if self.data.ndim > 3 else x.shape[:-1]
         return all(n == 1 for n in rows)
 
     def _row(self, x: fg.Tensor) -> fg.Tensor:
         assert self.quant is not None
+        x = x.contiguous()  # once, not again for each output
         if self.data.ndim > 3:
-            return self.quant.dot(x[..., 0, :], self.data)[..., None, :]
-        return self.quant.dot(x.reshape(-1), self.data).reshape(*x.shape[:-1], -1)
+            return self.quant.dot(x[..., 0, :], self.data).contiguous()[..., None, :]
+        return self.quant.dot(x.reshape(-1), self.data).contiguous().reshape(*x.shape[:-1], -1)
 
     def rows(self, ids: fg.Tensor) -> fg.Tensor:
         """Some of the rows, unpacked: what an embedding looks up."""
