@@ -32,24 +32,47 @@ ACTIVATIONS = {
 
 @dataclass
 class Cache:
-    """Keys and values of all layers, (layers, slots, heads, places, size), written in place.
+    """Keys and values of each layer, (heads, slots * places, size), written in place.
 
-    `rows` says which slots the rows of a batch are; None means all of them, in order.
+    `at` says where the tokens of a batch go, and `rows` which slots its rows are; None means all of
+    them, in order. Indices are computed and checked once, before anything is written: only then may
+    memory be written over.
     """
 
-    keys: fg.Tensor
-    values: fg.Tensor
+    keys: list[fg.Tensor]
+    values: list[fg.Tensor]
+    slots: int
+    at: fg.Tensor
+    rows: fg.Tensor | None = None
 
-    def put(
-        self, layer: int, rows: fg.Tensor | None, places: fg.Tensor, k: fg.Tensor, v: fg.Tensor
-    ) -> tuple[fg.Tensor, fg.Tensor]:
+    @staticmethod
+    def of(
+        keys: list[fg.Tensor],
+        values: list[fg.Tensor],
+        slots: int,
+        places: fg.Tensor,
+        rows: fg.Tensor | None,
+    ) -> Cache:
+        """A cache for tokens at places (batch, length) of some slots."""
+        capacity = keys[0].shape[1] // slots
+        which = fg.arange(slots) if rows is None else fg.clip(rows, 0, slots - 1)
+        at = (which[:, None] * capacity + places).reshape(-1).contiguous()
+        return Cache(keys, values, slots, at, None if rows is None else which)
+
+    @property
+    def capacity(self) -> int:
+        """Places of a slot."""
+        return self.keys[0].shape[1] // self.slots
+
+    def put(self, layer: int, k: fg.Tensor, v: fg.Tensor) -> tuple[fg.Tensor, fg.Tensor]:
         """Write keys and values (batch, heads, length, size); all that the slots have then."""
-        slots = fg.arange(places.shape[0]) if rows is None else rows
-        for kept, new in ((self.keys, k), (self.values, v)):
-            kept[layer, slots[:, None], :, places] = new.permute(0, 2, 1, 3).astype(kept.dtype)
-        if rows is None:
-            return self.keys[layer], self.values[layer]
-        return self.keys[layer][rows], self.values[layer][rows]
+        return self._put(self.keys[layer], k), self._put(self.values[layer], v)
+
+    def _put(self, kept: fg.Tensor, new: fg.Tensor) -> fg.Tensor:
+        heads, _, size = kept.shape
+        kept[:, self.at] = new.permute(1, 0, 2, 3).reshape(heads, -1, size).astype(kept.dtype)
+        found = kept.reshape(heads, self.slots, self.capacity, size).permute(1, 0, 2, 3)
+        return found if self.rows is None else found[self.rows]
 
 
 class Decoder:
@@ -68,19 +91,19 @@ class Decoder:
         ids: fg.Tensor,
         places: fg.Tensor,
         cache: Cache | None = None,
-        rows: fg.Tensor | None = None,
     ) -> fg.Tensor:
         """A vector for each token, which has seen the tokens before it, here and in the cache."""
         c = self.config
         h = self.top["embed"].rows(ids) * c.embedding_scale
         if "places" in self.top:
             h = h + self.top["places"].rows(places)
+        h = h.contiguous()  # tokens are looked up once, before a cache is written
         ropes = {rope: angles(rope, places) for rope in {c.rope, c.local_rope} - {None} if rope}
         for number, w in enumerate(self.layers):
             rope = c.local_rope if c.local_rope and c.windows[number] else c.rope
             x = self._norm(h, w, "norm1")
             turn = ropes[rope] if rope else None
-            x = self._attention(x, w, number, places, rope, turn, cache, rows)
+            x = self._attention(x, w, number, places, rope, turn, cache)
             h = h + self._norm(x, w, "norm1_post")
             x = self._norm(h, w, "norm2")
             x = self._mixture(x, w, c.experts) if "router" in w else self._network(x, w)
@@ -111,13 +134,12 @@ class Decoder:
         rope: Rope | None,
         turn: Turn | None,
         cache: Cache | None,
-        rows: fg.Tensor | None,
     ) -> fg.Tensor:
         c = self.config
         project = self._latent if c.latent else self._project
         q, k, v = project(x, w, rope, turn)
         if cache is not None:
-            k, v = (kept.astype(fg.float32) for kept in cache.put(number, rows, places, k, v))
+            k, v = (kept.astype(fg.float32) for kept in cache.put(number, k, v))
         others = fg.arange(k.shape[2]) if cache is not None else places[:, None]
         mask = others <= places[:, :, None]
         if c.windows[number]:
@@ -252,7 +274,7 @@ def _routed(
             best = parts.max(axis=-1)
         least = fg.topk(best, experts.groups_used, axis=-1)[0][:, -1:]
         choice = fg.where((best >= least)[:, :, None], parts, -fg.inf).reshape(*choice.shape)
-    chosen = fg.topk(choice, experts.used, axis=-1)[1]
+    chosen = fg.clip(fg.topk(choice, experts.used, axis=-1)[1], 0, experts.count - 1)
     share = fg.take_along_axis(scores, chosen, axis=-1)
     if experts.normalised:
         share = share / (share.sum(axis=-1, keepdims=True) + 1e-20)

@@ -43,17 +43,22 @@ class Token:
 
 def _run(
     decoder: Decoder,
+    slots: int,
     ids: fg.Tensor,
     places: fg.Tensor,
     last: fg.Tensor | None,
     rows: fg.Tensor | None,
-    keys: fg.Tensor,
-    values: fg.Tensor,
+    keys: list[fg.Tensor],
+    values: list[fg.Tensor],
 ) -> fg.Tensor:
     """Logits after each row's last token, (batch, vocabulary)."""
     with fg.no_grad():
-        h = decoder.hidden(ids, places, Cache(keys, values), rows)
-        h = h[:, 0] if last is None else h[fg.arange(h.shape[0]), last]
+        cache = Cache.of(keys, values, slots, places, rows)
+        h = decoder.hidden(ids, places, cache)
+        length = ids.shape[1]
+        if last is not None:
+            h = h[fg.arange(h.shape[0]), fg.clip(last, 0, length - 1)][:, None]
+        h = h[:, 0]
         return decoder.logits(h)
 
 
@@ -72,7 +77,8 @@ class Batch:
         self.lengths = [0] * slots  # tokens of each slot whose keys and values are kept
         self.capacity = 0
         self._runs: dict[int, Any] = model.runs.setdefault(slots, {})
-        self._keys = self._values = fg.zeros(())
+        self._keys: list[fg.Tensor] = []
+        self._values: list[fg.Tensor] = []
         self._grow(1)
 
     def prefill(self, slot: int, ids: Sequence[int]) -> Array:
@@ -171,7 +177,7 @@ class Batch:
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
         run = self._runs.setdefault(size, fg.jit(_run))
-        found = run(self.decoder, ids, places, last, rows, self._keys, self._values)
+        found = run(self.decoder, self.slots, ids, places, last, rows, self._keys, self._values)
         logits: Array = found.numpy()
         return logits
 
@@ -181,15 +187,16 @@ class Batch:
             self._allocate(-(-(places + 1) // STEP) * STEP)
 
     def _allocate(self, capacity: int) -> None:
-        c, kept = self.config, min(self.capacity, capacity)
-        outer = (c.layers, self.slots, c.cache_heads, capacity)
-        found = []
-        for size, old in zip(c.cache_sizes, (self._keys, self._values), strict=True):
-            new = np.zeros((*outer, size), np.float32)
-            if kept and max(self.lengths):
-                new[:, :, :, :kept] = old.numpy()[:, :, :, :kept]
-            found.append(fg.from_numpy(new))
-        self._keys, self._values = found
+        c, kept = self.config, min(self.capacity, capacity) if max(self.lengths) else 0
+        for size, caches in zip(c.cache_sizes, (self._keys, self._values), strict=True):
+            found = []
+            for layer in range(c.layers):
+                new = np.zeros((c.cache_heads, self.slots, capacity, size), np.float32)
+                if kept:
+                    old = caches[layer].numpy().reshape(c.cache_heads, self.slots, -1, size)
+                    new[:, :, :kept] = old[:, :, :kept]
+                found.append(fg.from_numpy(new.reshape(c.cache_heads, -1, size)))
+            caches[:] = found
         self.capacity = capacity
 
 
