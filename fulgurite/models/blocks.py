@@ -122,8 +122,9 @@ def attention(
     q: fg.Tensor, k: fg.Tensor, v: fg.Tensor, heads: int, mask: fg.Tensor | None = None
 ) -> fg.Tensor:
     """Several attentions side by side over (batch, length, width); the mask says who may look."""
-    parts = [split_heads(part, heads) for part in (q, k, v)]
-    seen = fg.scaled_dot_product_attention(*parts, attn_mask=mask)
+    seen = fg.scaled_dot_product_attention(
+        split_heads(q, heads), split_heads(k, heads), split_heads(v, heads), attn_mask=mask
+    )
     return seen.permute(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
 
@@ -155,7 +156,7 @@ def layer(
 def patches(image: fg.Tensor, weight: fg.Tensor, bias: fg.Tensor | None) -> fg.Tensor:
     """Images (batch, channels, height, width) in squares, each as a vector: (batch, squares, n)."""
     size = weight.shape[-1]
-    found = fg.nn.functional.conv2d(image, weight, bias, stride=size)
+    found: fg.Tensor = fg.nn.functional.conv2d(image, weight, bias, stride=size)
     return found.reshape(*found.shape[:2], -1).mT
 
 

@@ -122,8 +122,9 @@ class Decoder:
         weight, eps = w[name].astype(fg.float32), self.config.eps
         if self.config.norm == "layer":
             return fg.layer_norm(x, (x.shape[-1],), weight, w[f"{name}.{shift}"], eps)
-        scaled: fg.Tensor = x * fg.rsqrt((x * x).mean(axis=-1, keepdims=True) + eps)
-        return scaled * (1 + weight if self.config.norm == "rms1" else weight)
+        scaled = x * fg.rsqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+        found: fg.Tensor = scaled * (1 + weight if self.config.norm == "rms1" else weight)
+        return found
 
     def _attention(
         self,

@@ -6,6 +6,8 @@ the whole text for every token, padded to the model's own context: one plan, whi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import fulgurite as fg
@@ -27,7 +29,8 @@ class Whisper:
         self.frames = f.whole("max_source_positions", most=1 << 20) * 2
         self.bands = f.whole("num_mel_bins", most=1 << 12)
         self.context = f.whole("max_target_positions", most=1 << 20)
-        self._encode, self._step = fg.jit(self.encode), fg.jit(self._next)
+        self._encode: Any = fg.jit(self.encode)
+        self._step: Any = fg.jit(self._next)
 
     def encode(self, sound: fg.Tensor) -> fg.Tensor:
         """A vector for every second frame, (batch, frames / 2, width)."""

@@ -49,10 +49,10 @@ def test_equal_tokens_are_cut_by_their_number() -> None:
 
 def test_penalties_make_tokens_that_came_less_likely() -> None:
     logits = np.array([2.0, 1.9, -1.0], np.float32)
-    greedy = {"temperature": 0.0}
-    sampler = Sampler(SamplingOptions(repetition_penalty=2.0, **greedy), [0])
+    sampler = Sampler(SamplingOptions(repetition_penalty=2.0, temperature=0), [0])
     assert [sampler.choose(logits)[0] for _ in range(2)] == [1, 0]
-    sampler = Sampler(SamplingOptions(frequency_penalty=0.05, presence_penalty=0.06, **greedy), [0])
+    options = SamplingOptions(frequency_penalty=0.05, presence_penalty=0.06, temperature=0)
+    sampler = Sampler(options, [0])
     assert [sampler.choose(logits)[0] for _ in range(4)] == [0, 1, 0, 0]
 
 
