@@ -23,7 +23,7 @@ def _library() -> Any:
         import tokenizers
     except ImportError:
         raise ArgumentError(
-            "text needs the package 'tokenizers'", "pip install 'fulgurite[llm]'"
+            "text needs the package 'tokenizers'", "pip install tokenizers (it is in the extra llm)"
         ) from None
     return tokenizers
 
