@@ -90,7 +90,7 @@ $(TORCH)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing torch and libraries of models into $(TORCH) (once, a few minutes)"
 	@test -x $(TORCH)/bin/python || $(BIN)/python -m venv $(TORCH)
 	@$(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,torch]' torch==2.13.0 expecttest
-	@for name in torchvision timm transformers lightning; do \
+	@for name in torchvision timm transformers lightning gguf sentencepiece; do \
 	  $(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0 $$name \
 	    || echo "there is no $$name here: its models are left out"; \
 	done

@@ -403,6 +403,7 @@ _LATER = (
     "onnx",
     "optim",
     "data",
+    "models",
 )  # packages that are imported when somebody asks for them
 _FOUND_IN = {  # functions whose modules are imported when somebody asks for them
     "explain": "aot.explain",
@@ -466,6 +467,7 @@ if _TYPE_CHECKING:  # what is found when it is asked for, and the module that ca
     from . import fft as fft
     from . import io as io
     from . import linalg as linalg
+    from . import models as models
     from . import nn as nn
     from . import onnx as onnx
     from . import optim as optim

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache, launch, look, plan, train, tune
+from . import cache, launch, look, models, plan, train, tune
 from . import run as run_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan.add_command(commands)
     tune.add_command(commands)
     look.add_commands(commands)
+    models.add_command(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()

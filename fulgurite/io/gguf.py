@@ -19,7 +19,7 @@ from ..core.dtype import DType
 from ..core.op import Array
 from ..tensor import Tensor
 from .files import Path, Refusal, mapped, reading, shared, sized
-from .quants import QUANTS
+from .quants import QUANTS, Quant
 
 KIND = "a GGUF file"
 PLAIN: dict[int, tuple[str, DType]] = {
@@ -74,6 +74,18 @@ class GgufFile(Mapping[str, Tensor]):
             return quant.values(blocks).reshape(shape)
 
         return reading(self.path, KIND, made)
+
+    def packed(self, name: str) -> tuple[Tensor, Quant | None]:
+        """A tensor as it is stored; of a quantised one (..., blocks, bytes of a block)."""
+        kind, shape, begin, size = self._entries[name]
+        if kind in PLAIN:
+            return self[name], None
+        quant, raw = QUANTS[kind], self._data[begin : begin + size]
+        blocks = (*shape[:-1], shape[-1] // quant.count, quant.bytes)
+        return (
+            reading(self.path, KIND, lambda _: shared(raw, types.uint8, blocks, self.device)),
+            quant,
+        )
 
     def kind(self, name: str) -> str:
         """The type that a tensor has in the file: `F16`, `Q4_K`, ..."""

@@ -50,6 +50,10 @@ def decoded(name: str, block: Array) -> list[float]:
         return found
     if name in ("Q8_0", "Q8_1"):
         return [signed(x) * half(block, 0) for x in b[2 if name == "Q8_0" else 4 :]]
+    if name == "IQ4_NL":
+        table = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+        low = [b[2 + i % 16] >> (4 if i >= 16 else 0) & 15 for i in range(32)]
+        return [table[q] * half(block, 0) for q in low]
     if name == "Q8_K":
         scale = float(block[:4].copy().view(np.float32)[0])
         return [signed(x) * scale for x in b[4:260]]
@@ -93,6 +97,21 @@ def test_every_quantised_type_is_what_its_layout_says(kind: int, tmp_path: Path)
     expected = np.array([decoded(quant.name, row) for row in rows]).reshape(3, -1)
     assert file.kind("w") == quant.name and not file["w"].is_realized
     assert np.allclose(file["w"].numpy(), expected, rtol=1e-6, atol=1e-5)
+
+
+ROWS = [kind for kind, quant in QUANTS.items() if quant.runs]
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: QUANTS[kind].name)
+def test_a_row_is_multiplied_run_by_run(kind: int) -> None:
+    quant = QUANTS[kind]
+    packed = blocks(kind, 6, seed=kind)
+    x = np.random.default_rng(1).normal(size=2 * quant.count).astype(np.float32)
+    with fg.config(device="reference"):
+        values = quant.values(fg.Tensor(packed)).numpy().reshape(3, -1)
+        got = quant.dot(fg.Tensor(x), fg.Tensor(packed.reshape(3, 2, -1))).numpy()
+    bound = np.abs(values) @ np.abs(x) * 1e-5
+    assert (np.abs(got - values.astype(np.float64) @ x) <= bound).all()
 
 
 def test_a_product_unpacks_inside_its_own_graph(tmp_path: Path) -> None:

@@ -58,8 +58,9 @@ class InPlace:
             shapes = {n.arg[0]: n.shape for n in toposort([sink]) if n.op is PARAM}
             fits = [p for p in self.donated if shapes.get(p[0]) in (None, sink.src[p[1]].shape)]
             self.assigned = {p: _assignment(sink.src[p[1]], p[0], True) for p in fits}
-        parts = {sink.src[root]: node for (_, root), node in self.assigned.items() if node}
-        return substitute(sink, parts, walk=True) if parts else sink
+        made = [(sink.src[root], node) for (_, root), node in self.assigned.items() if node]
+        parts = dict([_below_reshapes(*pair) for pair in made])
+        return substitute(sink, parts) if parts else sink  # what is assigned may read another
 
     def alias(self, found: Schedule) -> Schedule:
         """The schedule with outputs over the memory of inputs, or `Retry` without a pair."""
@@ -80,6 +81,13 @@ class InPlace:
             del self.assigned[pair]
         else:
             self.assigned[pair] = apart
+
+
+def _below_reshapes(root: Node, made: Node) -> tuple[Node, Node]:
+    """The update under a root's reshapes, which others may read by another shape, and its own."""
+    while root.op is RESHAPE is made.op and root.src[0].shape == made.src[0].shape:
+        root, made = root.src[0], made.src[0]
+    return root, made
 
 
 def _arranged(found: Schedule, assigned: Mapping[Pair, Node | None]) -> Schedule | Pair:

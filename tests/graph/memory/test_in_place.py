@@ -161,3 +161,20 @@ def test_the_order_of_unrelated_kernels_stays() -> None:
         schedule(SINK(*roots), 3, donated=((1, 1),)),
     )
     assert [i.writes for i in plain.items] == [i.writes for i in over.items]
+
+
+def test_who_reads_an_update_by_another_shape_reads_the_memory() -> None:
+    flat = update(reshape(X, (800,)), reshape(ROW, (8,)), (56,), (1,))
+    found = donated(reshape(flat, (100, 8)), total(reshape(flat, (200, 4))))
+    assert kinds(found)[0] == "assign" and len(found.items) == 2
+    assert found.items[1].reads == (found.items[0].writes[0],)
+
+
+def test_an_update_that_follows_from_another_one_is_computed_once() -> None:
+    y = param(1, (100, 8), float32)
+    first = update(X, param(2, (1, 8), float32), (7, 0), (1, 1))
+    row = CONTIGUOUS(reshape(total(first), (1, 8)))
+    second = update(y, row, (3, 0), (1, 1))
+    found = donated(first, second, total(EXPAND(row, arg=(5, 8))), pairs=((0, 0), (1, 1)))
+    assert sorted(kinds(found)) == ["assign", "assign", "reduce", "reduce"]
+    assert params_written(found.aliases) == [0, 1]

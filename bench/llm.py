@@ -1,0 +1,162 @@
+"""Decoding and prefill of a Llama of 1.1 billion parameters, random weights of several types.
+
+Run `python bench/llm.py [--layers N] [--types Q4_K,Q8_0,BF16] [--tokens N]`. Files are made in the
+folder of temporary files. Printed are tokens a second, beside what the memory would allow: bytes of
+weights that a token reads over the bandwidth that a product of one row with a large float32 matrix
+reaches here, measured in the same run; and, where they are installed, llama.cpp's (`llama_cpp`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import ml_dtypes
+import numpy as np
+
+WIDTH, HIDDEN, HEADS, KV_HEADS, VOCABULARY = 2048, 5632, 32, 4, 32000
+SIZE = WIDTH // HEADS
+
+
+def weights(shape: tuple[int, ...], kind: str, random: np.random.Generator) -> Any:
+    """Random weights of a type: numbers of the format that are as large as trained ones."""
+    from fulgurite.io.quants import QUANTS
+    from fulgurite.models.quantize import NUMBERS, packed
+
+    if kind == "BF16":
+        some = random.standard_normal(1 << 20).astype(np.float32) / WIDTH**0.5
+        count = int(np.prod(shape))
+        return 30, shape, np.resize(some.astype(ml_dtypes.bfloat16), count).reshape(shape)
+    quant = QUANTS[NUMBERS[kind]]
+    some = random.standard_normal((256, shape[-1])).astype(np.float32) / WIDTH**0.5
+    rows = np.resize(packed(some, kind), (shape[0], shape[-1] // quant.count, quant.bytes))
+    return NUMBERS[kind], shape, rows
+
+
+def made(kind: str, layers: int) -> Path:
+    """A GGUF file of the shape."""
+    from fulgurite.models.gguf import save_gguf
+
+    path = Path(tempfile.gettempdir()) / f"fulgurite-bench-{kind}-{layers}.gguf"
+    if path.exists():
+        return path
+    random, norm = np.random.default_rng(0), np.ones(WIDTH, np.float32)
+    shared = KV_HEADS * SIZE
+    tensors: dict[str, Any] = {"token_embd.weight": weights((VOCABULARY, WIDTH), kind, random)}
+    for n in range(layers):
+        for name, shape in {
+            "attn_q": (WIDTH, WIDTH), "attn_k": (shared, WIDTH), "attn_v": (shared, WIDTH),
+            "attn_output": (WIDTH, WIDTH), "ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH),
+            "ffn_down": (WIDTH, HIDDEN),
+        }.items():  # fmt: skip
+            tensors[f"blk.{n}.{name}.weight"] = weights(shape, kind, random)
+        for name in ("attn_norm", "ffn_norm"):
+            tensors[f"blk.{n}.{name}.weight"] = (0, norm.shape, norm)
+    tensors["output_norm.weight"] = (0, norm.shape, norm)
+    tensors["output.weight"] = weights((VOCABULARY, WIDTH), kind, random)
+    tokens = ["<unk>", "<s>", "</s>", *[f"<0x{n:02X}>" for n in range(256)]]
+    tokens += [f"▁w{n}" for n in range(VOCABULARY - len(tokens))]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * (VOCABULARY - 259)]
+    metadata = {
+        "general.architecture": "llama", "llama.block_count": layers,
+        "llama.context_length": 4096, "llama.embedding_length": WIDTH,
+        "llama.feed_forward_length": HIDDEN, "llama.attention.head_count": HEADS,
+        "llama.attention.head_count_kv": KV_HEADS, "llama.rope.dimension_count": SIZE,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": 10000.0,
+        "llama.vocab_size": VOCABULARY, "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [-float(n) for n in range(VOCABULARY)],
+        "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0,
+    }  # fmt: skip
+    save_gguf(path, metadata, tensors)
+    return path
+
+
+def best(run: Callable[[], object], times: int) -> float:
+    """The least time of some runs."""
+    found = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        found = min(found, time.perf_counter() - start)
+    return found
+
+
+def bandwidth() -> float:
+    """Bytes a second that a product of one row with a matrix of half a gigabyte reads."""
+    import fulgurite as fg
+
+    w, x = fg.Tensor(np.ones((1 << 16, 2048), np.float32)), fg.ones((1, 2048))
+    run = fg.jit(lambda x, w: x @ w.T)
+    run(x, w).numpy()
+    return (1 << 29) / best(lambda: run(x, w).numpy(), 5)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory, files included."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def ours(path: Path, tokens: int, prompt: int) -> None:
+    """Time our own."""
+    from fulgurite.models import Batch, load
+
+    start = time.perf_counter()
+    model = load(path)
+    batch = Batch(model)
+    batch.prefill(0, [1, 5, 7])
+    first = time.perf_counter() - start
+    batch.step({0: 9})
+    step = best(lambda: batch.step({0: 9}), tokens)
+    batch.release(0)
+    ids = [3 + n % 1000 for n in range(prompt)]
+    batch.prefill(0, ids)
+    batch.release(0)
+    read = best(lambda: (batch.prefill(0, ids), batch.release(0)), 2) if prompt else 1
+    read_bytes = [m for w in model.decoder.layers for m in w.values() if hasattr(m, "quant")]
+    total = sum(
+        m.data.size * m.data.dtype.itemsize for m in (*read_bytes, model.decoder.top["head"])
+    )
+    limit = bandwidth() / total
+    print(f"{path.stem:34} first token {first:6.2f} s   decode {1 / step:7.2f}/s, memory allows "
+          f"{limit:7.2f}/s ({limit * step:4.2f} of it)   prefill {prompt / read:7.1f}/s   "
+          f"resident {resident() / 2**20:.0f} MiB, file {path.stat().st_size / 2**20:.0f} MiB",
+          flush=True)  # fmt: skip
+
+
+def theirs(path: Path, tokens: int, prompt: int) -> None:
+    """Time llama.cpp."""
+    import llama_cpp
+
+    model = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=2, n_threads_batch=2, verbose=False)
+    model.eval([1, 5, 7])
+    step = best(lambda: model.eval([9]), tokens)
+    model.reset()
+    ids = [3 + n % 1000 for n in range(prompt)]
+    read = best(lambda: (model.reset(), model.eval(ids)), 2) if prompt else 1
+    print(f"{path.stem:34} llama.cpp: decode {1 / step:7.2f}/s   prefill {prompt / read:7.1f}/s",
+          flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=22)
+    parser.add_argument("--types", default="Q4_K,Q8_0,BF16")
+    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--peer", action="store_true", help="llama.cpp in place of ours")
+    options = parser.parse_args()
+    for kind in options.types.split(","):
+        (theirs if options.peer else ours)(
+            made(kind, options.layers), options.tokens, options.prompt
+        )

@@ -1,0 +1,289 @@
+"""Text from a model: a cache that grows, prefill in chunks, one replay for each token, sampling.
+
+In: a `Model` and ids of tokens. Out: tokens, one by one. A `Batch` has places (slots) for several
+texts at once, which may come and go at any time; its cache has as many places as the longest needs,
+in steps of `STEP`. `fg.jit` makes one plan for all its sizes (the third size that it meets is one
+that varies), and chunks of a prompt have two sizes only, so that nothing is compiled after a few
+requests, however long they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ..core.op import Array
+from ..errors import ArgumentError
+from .decoder import Cache, Decoder
+from .sampling import Sampler, SamplingOptions
+
+CHUNKS = (128, 16)  # tokens of a prompt that are read at once; the last chunk is filled up
+STEP = 256  # places by which a cache grows
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token that was chosen: its id, the text that is certain now, how likely it was.
+
+    `finish_reason` is None until the last one: "stop" (the text ended, or a stop string came),
+    or "length". Text may lag behind: bytes of an unfinished letter, and what might become a stop
+    string, come with a later token.
+    """
+
+    id: int
+    text: str
+    logprob: float
+    finish_reason: str | None = None
+
+
+def _run(
+    decoder: Decoder,
+    slots: int,
+    ids: fg.Tensor,
+    places: fg.Tensor,
+    last: fg.Tensor | None,
+    rows: fg.Tensor | None,
+    keys: list[fg.Tensor],
+    values: list[fg.Tensor],
+) -> fg.Tensor:
+    """Logits after each row's last token, (batch, vocabulary)."""
+    with fg.no_grad():
+        cache = Cache.of(keys, values, slots, places, rows)
+        h = decoder.hidden(ids, places, cache)
+        length = ids.shape[1]
+        if last is not None:
+            h = h[fg.arange(h.shape[0]), fg.clip(last, 0, length - 1)][:, None]
+        h = h[:, 0]
+        return decoder.logits(h)
+
+
+class Batch:
+    """Several texts at once: `prefill(slot, ids)`, then `step({slot: token})` for those that go on.
+
+    >>> batch = Batch(model, slots=4)                                # doctest: +SKIP
+    >>> logits = batch.prefill(0, [1, 15043])                        # doctest: +SKIP
+    >>> logits = batch.step({0: int(logits.argmax())})[0]            # doctest: +SKIP
+    >>> batch.release(0)                                             # doctest: +SKIP
+    """
+
+    def __init__(self, model: Any, slots: int = 1) -> None:
+        self.decoder: Decoder = model.decoder
+        self.config, self.slots = model.config, slots
+        self.lengths = [0] * slots  # tokens of each slot whose keys and values are kept
+        self.capacity = 0
+        self._runs: dict[int, Any] = model.runs.setdefault(slots, {})
+        self._keys: list[fg.Tensor] = []
+        self._values: list[fg.Tensor] = []
+        self._grow(1)
+
+    def prefill(self, slot: int, ids: Sequence[int]) -> Array:
+        """Read tokens into a slot, after those it has; logits of what comes after the last."""
+        found = None
+        for chunk in self.chunks(ids):
+            found = self.read(slot, chunk)
+        if found is None:
+            raise ArgumentError("there are no tokens to read", "give at least one")
+        return found
+
+    @staticmethod
+    def chunks(ids: Sequence[int]) -> list[list[int]]:
+        """Tokens in pieces that `read` takes at once: as few as may be, large ones first."""
+        rest, found = list(ids), []
+        while rest:
+            large, small = CHUNKS
+            size = large if len(rest) > large - small else small
+            found.append(rest[:size])
+            rest = rest[size:]
+        return found
+
+    def read(self, slot: int, ids: Sequence[int]) -> Array:
+        """Read at most a chunk of tokens into a slot; logits of what comes after the last.
+
+        Between two chunks of one text other slots may `step`.
+        """
+        start, count = self.lengths[slot], len(ids)
+        size = CHUNKS[1] if count <= CHUNKS[1] else CHUNKS[0]
+        if not 0 < count <= size:
+            raise ArgumentError(f"a chunk of {count} tokens", f"give 1 to {CHUNKS[0]}")
+        self._check(ids)
+        if start + count > self.config.context:
+            raise ArgumentError(
+                f"{start + count} tokens are beyond the context of {self.config.context}",
+                "give a shorter text",
+            )
+        self._grow(start + size)
+        filled = np.zeros((1, size), np.int32)
+        filled[0, :count] = ids
+        places = np.arange(start, start + size, dtype=np.int32)[None]
+        if "places" in self.decoder.top:  # a table of places has no more than the context
+            places = np.minimum(places, self.config.context - 1)
+            places[0, count:] = self.capacity - 1 if count < size else places[0, count:]
+        rows = None if self.slots == 1 else np.array([slot], np.int32)
+        last = np.array([count - 1], np.int32)
+        logits = self._call(size, filled, places, last, rows)
+        self.lengths[slot] = start + count
+        found: Array = logits[0]
+        return found
+
+    def step(self, tokens: Mapping[int, int]) -> dict[int, Array]:
+        """Append a token to each of some slots; logits of what comes after it, by slot."""
+        self._check(list(tokens.values()))
+        for slot in tokens:
+            if self.lengths[slot] >= self.config.context:
+                raise ArgumentError(f"slot {slot} has the whole context", "release it")
+            self._grow(self.lengths[slot] + 1)
+        ids = np.zeros((self.slots, 1), np.int32)
+        places = np.full((self.slots, 1), self.capacity - 1, np.int32)  # which nobody reads
+        for slot, token in tokens.items():
+            ids[slot, 0], places[slot, 0] = token, self.lengths[slot]
+        logits = self._call(1, ids, places, None, None)
+        for slot in tokens:
+            self.lengths[slot] += 1
+        return {slot: logits[slot] for slot in tokens}
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget a slot's tokens from a place on: what comes next is written over them."""
+        if not 0 <= length <= self.lengths[slot]:
+            raise ArgumentError(
+                f"slot {slot} has {self.lengths[slot]} tokens, not {length}", "give 0 to that many"
+            )
+        self.lengths[slot] = length
+
+    def release(self, slot: int) -> None:
+        """Give a slot back; a batch in which nobody is left gives its memory back too."""
+        self.lengths[slot] = 0
+
+    def warm(self) -> None:
+        """Capture everything that requests of any length need: three sizes of the cache."""
+        for times in (1, 2, 3):
+            self._allocate(times * STEP)
+            for size in CHUNKS:
+                self.read(0, [0] * size)
+            self.step({0: 0})
+            self.lengths[0] = 0
+        self._allocate(STEP)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        wrong = [n for n in ids if not 0 <= n < self.config.vocabulary]
+        if wrong:
+            raise ArgumentError(
+                f"{wrong[0]} is no token of {self.config.vocabulary}", "use the model's tokenizer"
+            )
+
+    def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
+        run = self._runs.setdefault(size, fg.jit(_run))
+        found = run(self.decoder, self.slots, ids, places, last, rows, self._keys, self._values)
+        logits: Array = found.numpy()
+        return logits
+
+    def _grow(self, places: int) -> None:
+        """Room for so many places, and one more that rows without a token write to."""
+        if places + 1 > self.capacity:
+            self._allocate(-(-(places + 1) // STEP) * STEP)
+
+    def _allocate(self, capacity: int) -> None:
+        c, kept = self.config, min(self.capacity, capacity) if max(self.lengths) else 0
+        for size, caches in zip(c.cache_sizes, (self._keys, self._values), strict=True):
+            found = []
+            for layer in range(c.layers):
+                new = np.zeros((c.cache_heads, self.slots, capacity, size), np.float32)
+                if kept:
+                    old = caches[layer].numpy().reshape(c.cache_heads, self.slots, -1, size)
+                    new[:, :, :kept] = old[:, :, :kept]
+                found.append(fg.from_numpy(new.reshape(c.cache_heads, -1, size)))
+            caches[:] = found
+        self.capacity = capacity
+
+
+class Generator:
+    """Text from one prompt at a time; a prompt that begins as the last one did is not read again.
+
+    >>> for token in Generator(model).generate(ids):                 # doctest: +SKIP
+    ...     print(token.text, end="", flush=True)
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.batch = model, Batch(model)
+        self._held: list[int] = []
+
+    def generate(
+        self, prompt: str | Sequence[int], options: SamplingOptions | None = None
+    ) -> Iterator[Token]:
+        """Tokens that come after a prompt, until the text ends, a stop string comes, or enough."""
+        options = options or SamplingOptions()
+        ids = self.model.encode(prompt) if isinstance(prompt, str) else [int(n) for n in prompt]
+        if not ids:
+            raise ArgumentError("the prompt has no tokens", "give at least one")
+        logits = self.batch.prefill(0, ids[self._reused(ids) :])
+        self._held = list(ids)
+        sampler = Sampler(options, ids)
+        text = Text(self.model.text_stream(), options.stop)
+        ends = () if options.ignore_eos else self.model.config.eos
+        room = self.model.config.context - len(ids)
+        most = room if options.max_tokens is None else min(options.max_tokens, room)
+        for number in range(most):
+            chosen, logprob = sampler.choose(logits)
+            if chosen in ends:
+                yield Token(chosen, text.end(), logprob, "stop")
+                return
+            piece, stopped = text.add(chosen)
+            if stopped or number + 1 == most:
+                rest = "" if stopped else text.end()
+                yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length")
+                return
+            yield Token(chosen, piece, logprob)
+            logits = self.batch.step({0: chosen})[0]
+            self._held.append(chosen)
+
+    def _reused(self, ids: Sequence[int]) -> int:
+        """How many tokens at the beginning are in the cache already; one at least is read."""
+        same = 0
+        for a, b in zip(ids[:-1], self._held, strict=False):
+            if a != b:
+                break
+            same += 1
+        same = min(same, self.batch.lengths[0])
+        self.batch.truncate(0, same)
+        return same
+
+
+@dataclass
+class Text:
+    """The text of tokens as far as it is certain: no half letters, no begun stop strings."""
+
+    stream: Any  # a function from an id to the text that is certain
+    stops: tuple[str, ...] = ()
+    held: str = ""
+    is_stopped: bool = field(default=False)
+
+    def add(self, token: int) -> tuple[str, bool]:
+        """The text that is certain with one more token, and whether a stop string came."""
+        self.held += self.stream(token)
+        found = [at for stop in self.stops if (at := self.held.find(stop)) >= 0]
+        if found:
+            self.is_stopped = True
+            piece, self.held = self.held[: min(found)], ""
+            return piece, True
+        keep = max((_overlap(self.held, stop) for stop in self.stops), default=0)
+        cut = len(self.held) - keep
+        piece, self.held = self.held[:cut], self.held[cut:]
+        return piece, False
+
+    def end(self) -> str:
+        """What was held back."""
+        piece: str = self.held + self.stream(None)
+        self.held = ""
+        return piece
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many letters at the end of a text begin a stop string."""
+    for count in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:count]):
+            return count
+    return 0

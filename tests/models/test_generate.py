@@ -1,0 +1,122 @@
+"""Text from a model: caches, chunks, batches, sampling and stop strings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.op import Array
+from fulgurite.errors import ArgumentError
+from fulgurite.models import Batch, Generator, Model, SamplingOptions, Text, load
+from fulgurite.models.generate import STEP
+
+from .samples import folder_of
+
+GREEDY = SamplingOptions(max_tokens=12, temperature=0, ignore_eos=True)
+IDS = [5, 17, 3, 88, 41, 9, 60, 12, 77, 30, 2, 55, 101, 7, 7, 8, 19, 23, 4]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load(folder_of(tmp_path_factory.mktemp("llama")))
+
+
+def whole(model: Model, ids: list[int]) -> Array:
+    """Logits after the last token, without a cache."""
+    with fg.no_grad():
+        found: Array = model.decoder(fg.Tensor(np.array([ids], np.int32)))[0, -1].numpy()
+    return found
+
+
+def close(a: Array, b: Array) -> None:
+    assert np.abs(a - b).max() <= 1e-4 * np.abs(b).max()
+
+
+@pytest.mark.device("first")
+def test_texts_join_and_leave_a_batch_and_read_only_their_own(model: Model) -> None:
+    batch = Batch(model, slots=3)
+    close(batch.prefill(1, IDS), whole(model, IDS))  # two chunks, the second filled up
+    first = batch.prefill(0, IDS[:5])
+    found = batch.step({1: 9, 0: 11})
+    close(found[1], whole(model, [*IDS, 9]))
+    close(found[0], whole(model, [*IDS[:5], 11]))
+    batch.release(1)
+    batch.read(2, IDS[3:9])  # another begins to be read while one goes on
+    close(batch.step({0: 12})[0], whole(model, [*IDS[:5], 11, 12]))
+    close(batch.read(2, IDS[9:12]), whole(model, IDS[3:12]))
+    batch.truncate(0, 4)
+    close(batch.prefill(0, [IDS[4]]), first)
+
+
+@pytest.mark.device("cpu")
+def test_a_cache_grows_and_nothing_is_compiled_for_the_fourth_size(tmp_path: Path) -> None:
+    model = load(folder_of(tmp_path / "one", num_hidden_layers=1))
+    batch = Batch(model)
+    batch.warm()
+    ids = [3 + n % 200 for n in range(2 * STEP + 40)]
+    last = batch.prefill(0, ids)
+    for token in (5, 6):
+        last = batch.step({0: token})[0]
+    assert batch.capacity > 2 * STEP
+    close(last, whole(model, [*ids, 5, 6]))
+    batch._allocate(5 * STEP)  # a size that was not met
+    before = fg.cache_stats()["schedule"]["misses"]
+    batch.step({0: 7})
+    batch.read(0, [8] * 16)
+    assert fg.cache_stats()["schedule"]["misses"] == before
+    assert {n: run.captured for n, run in batch._runs.items()} == {1: 3, 16: 3, 128: 3}
+
+
+@pytest.mark.device("first")
+def test_a_seed_gives_the_same_text_and_a_prompt_is_not_read_twice(model: Model) -> None:
+    generator = Generator(model)
+    options = SamplingOptions(max_tokens=10, temperature=1.0, top_k=50, top_p=0.9, seed=7)
+    first = [t.id for t in generator.generate(IDS, options)]
+    held = generator.batch.lengths[0]
+    again = list(generator.generate(IDS, options))
+    assert [t.id for t in again] == first and generator.batch.lengths[0] == held
+    assert again[-1].finish_reason in ("length", "stop")
+    assert all(t.finish_reason is None and t.logprob <= 0 for t in again[:-1])
+    other = SamplingOptions(max_tokens=10, temperature=1.0, seed=8)
+    assert [t.id for t in generator.generate(IDS, other)] != first
+    greedy = [t.id for t in generator.generate(IDS, GREEDY)]
+    ids = list(IDS)
+    for token in greedy[:3]:
+        assert int(whole(model, ids).argmax()) == token
+        ids.append(token)
+
+
+@pytest.mark.device("none")
+def test_what_is_no_token_or_too_long_is_an_error(model: Model) -> None:
+    batch = Batch(model)
+    for wrong in (
+        lambda: batch.prefill(0, [300]),
+        lambda: batch.prefill(0, [-1]),
+        lambda: batch.prefill(0, []),
+        lambda: batch.read(0, [1] * 129),
+        lambda: batch.truncate(0, 5),
+        lambda: next(Generator(model).generate([])),
+    ):
+        with pytest.raises(ArgumentError, match="try:"):
+            wrong()
+    batch.lengths[0] = model.config.context
+    with pytest.raises(ArgumentError, match="context"):
+        batch.step({0: 1})
+
+
+@pytest.mark.device("none")
+def test_text_comes_without_stop_strings_and_their_beginnings() -> None:
+    words = {1: "a", 2: "b", 3: "bc", 4: "c", None: ""}
+    text = Text(words.__getitem__, ("abc", "zz"))
+    assert [text.add(n) for n in (2, 1, 2)] == [("b", False), ("", False), ("", False)]
+    assert text.add(1) == ("ab", False)
+    assert text.add(2) == ("", False)
+    assert text.add(3)[0] == "abbc"
+    assert text.add(1) == ("", False) and text.add(3) == ("", True) and text.is_stopped
+    assert Text(words.__getitem__, ("ab",)).add(1) == ("", False)
+    held = Text(words.__getitem__, ("ab",))
+    held.add(1)
+    assert held.end() == "a"

@@ -1,0 +1,167 @@
+"""Weights from folders and GGUF: the same model, shared memory, and thousands of damaged files."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.errors import FulguriteError
+from fulgurite.models import FileError, load, quantize
+from fulgurite.models.quantize import ENCODERS, NUMBERS
+
+from .samples import folder_of, gguf_of
+
+pytestmark = pytest.mark.device("none")
+IDS = fg.Tensor(np.array([[5, 17, 3, 88]], np.int32), device="reference")
+
+
+def logits(path: Path) -> Any:
+    with fg.no_grad(), fg.config(device="reference"):
+        return load(path).decoder(IDS).numpy()
+
+
+def test_a_folder_its_shards_and_a_gguf_file_are_the_same_model(tmp_path: Path) -> None:
+    wanted = logits(folder_of(tmp_path / "one"))
+    assert np.array_equal(logits(folder_of(tmp_path / "many", shards=3)), wanted)
+    got = logits(gguf_of(tmp_path / "x.gguf"))
+    assert np.allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_weights_are_the_memory_of_the_file(tmp_path: Path) -> None:
+    for path in (folder_of(tmp_path / "one"), gguf_of(tmp_path / "x.gguf", "Q8_0")):
+        matrix = load(path).decoder.layers[0]["q"].data
+        array = matrix._array()
+        assert not array.flags.writeable and not array.flags.owndata
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "I8G64", "I4G64"])
+def test_a_quantised_folder_is_about_the_same_model(kind: str, tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "one")
+    counts = quantize(source, tmp_path / "two", kind)
+    assert counts[kind] == 16 and counts["plain"] == 5
+    wanted, got = logits(source), logits(tmp_path / "two")
+    error = np.abs(got - wanted).max() / np.abs(wanted).max()
+    assert 0 < error < (0.5 if kind == "I4G64" else 0.05)
+
+
+def test_a_quantised_file_has_its_metadata_and_smaller_matrices(tmp_path: Path) -> None:
+    source = gguf_of(tmp_path / "x.gguf")
+    counts = quantize(source, tmp_path / "y.gguf", "q4_k")  # rows of 64 are no blocks of 256
+    assert counts == {"Q8_0": 16, "plain": 5}
+    model = load(tmp_path / "y.gguf")
+    assert model.file is not None and model.file.metadata == load(source).file.metadata  # type: ignore[union-attr]
+    assert (tmp_path / "y.gguf").stat().st_size < source.stat().st_size / 2
+
+
+def test_every_type_that_is_written_is_read_as_about_the_same() -> None:
+    from fulgurite.models.quantize import BY_NAME, packed
+
+    values = np.random.default_rng(0).normal(size=(4, 512)).astype(np.float32)
+    for kind in ENCODERS:
+        blocks = packed(values, kind)
+        quant = BY_NAME[kind]
+        got = quant.values(fg.Tensor(blocks.reshape(-1, quant.bytes), device="reference")).numpy()
+        error = np.abs(got.reshape(4, 512) - values).max()
+        assert error < {"8": 0.02, "6": 0.1, "5": 0.2}.get(kind[1], 0.4), (kind, error)
+        zeros = packed(np.zeros((1, 512), np.float32), kind).reshape(-1, quant.bytes)
+        assert not quant.values(fg.Tensor(zeros, device="reference")).numpy().any()
+    assert {*NUMBERS} >= {k for k in ENCODERS if k[-3:] != "G64"}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"model_type": "mamba"}, "'mamba' is not known"), ({"hidden_size": None}, "'hidden_size'"),
+        ({"num_hidden_layers": "2"}, "'num_hidden_layers'"), ({"vocab_size": -1}, "'vocab_size'"),
+        ({"num_attention_heads": 5}, "shape|head_dim|share"), ({"hidden_act": "sine"}, "'sine'"),
+        ({"rope_scaling": {"rope_type": "spiral"}}, "'spiral'"),
+        ({"rope_scaling": 3}, "rope_scaling"),
+        ({"num_key_value_heads": 3}, "share"), ({"eos_token_id": "x"}, "eos_token_id"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+        ({"num_hidden_layers": 3}, "layers.2"), ({"vocab_size": 301}, r"\(301, 64\)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_is_refused_by_the_field(
+    change: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "one")
+    data = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(
+        json.dumps({k: v for k, v in data.items() if v is not None})
+    )
+    with pytest.raises(FileError, match=text):
+        load(folder)
+
+
+def damaged(raw: bytes, pick: random.Random) -> bytes:
+    """Bytes that are cut, flipped, overwritten or put elsewhere; mostly near the beginning."""
+    found = bytearray(raw)
+    for _ in range(pick.choice((1, 1, 2, 5))):
+        size = len(found)
+        at = pick.randrange(size if pick.random() < 0.3 else min(size, 4000)) if size else 0
+        how = pick.randrange(5)
+        if how == 0:
+            found = found[:at]
+        elif how == 1 and size:
+            found[at] ^= 1 << pick.randrange(8)
+        elif how == 2:
+            found[at : at + 8] = pick.randbytes(8)
+        elif how == 3:
+            found[at : at + 4] = pick.choice((b"\xff" * 4, b"\0" * 4, b"9999", b"null", b"-1.0"))
+        else:
+            other = pick.randrange(max(size, 1))
+            found[at:at] = found[other : other + pick.randrange(1, 64)]
+    return bytes(found)
+
+
+def rounds(count: int, raw: bytes, write: Callable[[bytes], object], seed: int) -> int:
+    """Damage a file so many times; a reader gives a model or an error of ours. How many errors."""
+    refused = 0
+    for number in range(count):
+        bad = damaged(raw, random.Random(seed * 100_000 + number))
+        try:
+            write(bad)
+        except FulguriteError as error:
+            assert str(error).count("\n") <= 3
+            refused += 1
+    return refused
+
+
+def hostile(count: int, folder: Path) -> None:
+    source = folder_of(folder / "one", shards=2)
+    files = ["config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"]
+    for seed, name in enumerate(files):
+        raw = (source / name).read_bytes()
+
+        def write(bad: bytes, name: str = name) -> None:
+            (source / name).write_bytes(bad)
+            load(source)
+
+        assert rounds(count, raw, write, seed) > count / 3
+        (source / name).write_bytes(raw)
+    target = gguf_of(folder / "x.gguf", "Q8_0")
+    raw, copy = target.read_bytes(), folder / "y.gguf"
+
+    def write_gguf(bad: bytes) -> None:
+        copy.write_bytes(bad)
+        load(copy)
+
+    assert rounds(count, raw, write_gguf, 9) > count / 3
+    shutil.rmtree(source)
+
+
+def test_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
+    hostile(125, tmp_path)  # of each of four files
+
+
+@pytest.mark.slow
+def test_many_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
+    hostile(1250, tmp_path)
