@@ -206,7 +206,7 @@ class GluonStream(StreamProgram):
         scope.names[self.problem.products[0].node, (self.m, self.n)] = "sc"
         for number, state in enumerate(self.problem.states):
             if state is not self._sum.state and not first:
-                scope.say(f"o{number} = f{number}")
+                scope.say(f"o{number} = s{number}[:, None]")
                 self._call(state.old, f"o{number}", scope)
         for number, state in enumerate(self.problem.states):
             if state is not self._sum.state:
@@ -216,7 +216,7 @@ class GluonStream(StreamProgram):
         ragged = self._ragged_masks([self.m, self.n], scope)
         if ragged:  # what is beyond an end may be NaN, and 0 times that
             weights = f"tl.where({' & '.join(ragged)}, {weights}, 0.0)"
-        scope.say(f"weights = tl.broadcast_to({weights}, {shape})")
+        scope.say(f"weights = tl.broadcast_to({weights}, {shape}).to({self._half()})")
 
     def _row_state(self, number: int, state: State, scope: Scope, first: bool) -> None:
         """What a block makes of a row state: the repaired value so far, and the block's own."""
@@ -228,6 +228,9 @@ class GluonStream(StreamProgram):
             before = f"o{number}" if state.repair is None else self._value(state.repair, scope)
         scope.say(f"f{number} = {combine(state.op, before, block, held)}")
         self._call(state.fold, f"f{number}", scope)
+        # from block to block as a vector: a column has its number in a register for each score
+        vector = f"tl.reshape(f{number}, [{self.plan.rows}])"
+        scope.say(f"s{number} = gl.convert_layout({vector}, gl.SliceLayout(1, LS))")
 
     def _repaired(self, scope: Scope) -> None:
         """The weighted sum so far, for the states of now."""
@@ -282,7 +285,7 @@ class GluonStream(StreamProgram):
         peeled = Scope(top, {self.n: 1}, 1)
         self._rows(peeled, first=True)
         head = [*_FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
-        head += _pack(self._half(), 1)
+        head += ["    packed = gl.convert_layout(weights, LP)"]
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)
@@ -292,13 +295,15 @@ class GluonStream(StreamProgram):
         shape = f"{self.plan.rows}, {self.plan.block}"
         loop = [
             f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
-            *_scores(self.plan), *before, *_SUMMED, *inner.lines, *_pack(self._half(), 2),
-            "        it += 1",
+            *_scores(self.plan), *before, *_SUMMED, *inner.lines,
+            "        packed = gl.convert_layout(weights, LP)", "        it += 1",
         ]  # fmt: skip
         zeros = [f"    zero = gl.zeros([{shape}], gl.float32, LS)"]
         found = [*zeros, *head, *top.lines, *loop, *_last(self.plan)]
         top.lines.clear()
         for number, state in enumerate(self.problem.states):
+            if state is not self._sum.state:
+                top.say(f"f{number} = s{number}[:, None]")
             self._call(state.fold, "acc" if state is self._sum.state else f"f{number}", top)
         for store in self.problem.streaming.stores:
             with self._view(self._store_dims(store)):
@@ -370,11 +375,6 @@ _SUMMED = [
     "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
     "        mbarrier.arrive(values_free.index(now), count=1)",
 ]
-
-
-def _pack(half: str, depth: int) -> list[str]:
-    """Weights as a factor of the next product."""
-    return ["    " * depth + f"packed = gl.convert_layout(weights.to({half}), LP)"]
 
 
 def _keys(plan: GluonStreamPlan, slot: str) -> str:

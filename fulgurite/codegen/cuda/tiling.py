@@ -74,7 +74,7 @@ class GpuTable:
     gluon_stream: bool = False  # Hopper's own form, until it is measured: gluon_stream.py
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
-    gluon_stream_registers: tuple[int, int] = (240, 24)  # of threads that multiply, and that copy
+    gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024
     scan_chunk: int = 8192  # elements of a line that one program scans where lines are few

@@ -38,18 +38,25 @@ class Fold(NamedTuple):
     def __call__(self, q: Any, k: Any, v: Any) -> Any:
         scores = (q @ fg.swapaxes(k, -1, -2)).astype("float32") * q.shape[-1] ** -0.5
         rows, columns = fg.arange(q.shape[-2])[:, None], fg.arange(k.shape[-2])
-        return fg.softmax(self.scores(scores, rows, columns, fg), axis=-1).astype(self.dtype) @ v
+        scores = self.scores(scores, rows, columns, fg)
+        top = scores.max(axis=-1, keepdims=True)
+        weights = fg.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        found = (weights / total).astype(self.dtype) @ v
+        return (found, top + fg.log(total)) if self.statistics else found
 
-    def exact(self, q: Array, k: Array, v: Array) -> Array:
+    def exact(self, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
         """The same in float64."""
         q, k, v = (a.astype(np.float64) for a in (q, k, v))
         scores = (q @ np.swapaxes(k, -1, -2)) * q.shape[-1] ** -0.5
         rows, columns = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
         with np.errstate(all="ignore"):
             scores = self.scores(scores, rows, columns, np)
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            found: Array = weights / weights.sum(-1, keepdims=True) @ v
-        return found
+            top = scores.max(-1, keepdims=True)
+            weights = np.exp(scores - top)
+            total = weights.sum(-1, keepdims=True)
+            found = weights / total @ v
+            return (found, top + np.log(total)) if self.statistics else (found,)
 
 
 LOWEST = -float("inf")
@@ -59,6 +66,7 @@ FOLDS = (
     Fold("window", lambda s, r, c, x: x.where((c <= r) & (r < c + 300), s, LOWEST), "float16"),
     Fold("alibi", lambda s, r, c, x: x.where(c <= r, s + (c - r) * 0.0625, LOWEST)),
     Fold("soft_cap", lambda s, r, c, x: x.tanh(s / 20.0) * 20.0),
+    Fold("statistics", lambda s, r, c, x: x.where(c <= r, s, LOWEST), statistics=True),
     Fold("grouped", lambda s, r, c, x: x.where(c <= r, s, LOWEST), shared=4),
 )  # fmt: skip
 

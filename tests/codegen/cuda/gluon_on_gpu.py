@@ -45,7 +45,8 @@ class Case(NamedTuple):
     shape: tuple[int, ...]
     made: KernelSource
     arrays: list[Array]
-    want: Callable[[], Array]
+    results: list[int]  # places of results among the arrays
+    want: Callable[[], tuple[Array, ...]]
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -55,7 +56,7 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -
 
 def case(
     family: str, shape: tuple[int, ...], build: Any, inputs: Any, table: Any,
-    exact: Callable[..., Array], rng: np.random.Generator,
+    exact: Callable[..., tuple[Array, ...]], rng: np.random.Generator,
 ) -> Case | None:  # fmt: skip
     """A kernel in the form of a table; None if it is not that form."""
     schedule = scheduled(build, inputs)
@@ -75,7 +76,9 @@ def case(
             arrays.append(np.array(array_of_bits(known.bits, known.dtype)))
         else:
             arrays.append(np.full(known.shape, np.nan, known.dtype.numpy))
-    return Case(family, shape, made, arrays, lambda: exact(*given))
+    places = [*item.reads, *item.writes]
+    results = [places.index(slot) for slot in schedule.outputs]
+    return Case(family, shape, made, arrays, results, lambda: exact(*given))
 
 
 def product_cases(rng: np.random.Generator) -> list[Case]:
@@ -89,8 +92,8 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
             m = step * -(-m // step) if one.turned[0] else m
             n, k = step * n, step * k
 
-            def exact(*given: Array, one: Any = one) -> Array:
-                return np.asarray(one(*[fg.Tensor(a.astype(np.float64)) for a in given]).numpy())
+            def exact(*given: Array, one: Any = one) -> tuple[Array, ...]:
+                return (one(*[fg.Tensor(a.astype(np.float64)) for a in given]).numpy(),)
 
             inputs = one.inputs(m, n, k)
             made = case(
@@ -132,9 +135,14 @@ def compiled(cases: Sequence[Case]) -> dict[object, Any]:
 
 def check(gpu: Any, one: Case) -> str:
     """What is wrong with a kernel; empty if nothing is."""
-    results, _ = gpu.run(one.made, one.arrays, {})
-    got, want = results[-1].astype(np.float64), one.want()
-    got = got.reshape(want.shape)
+    found, _ = gpu.run(one.made, one.arrays, {})
+    given = zip(one.results, one.want(), strict=True)
+    return "; ".join(filter(None, [compared(found[place], want) for place, want in given]))
+
+
+def compared(result: Array, want: Array) -> str:
+    """What is wrong with a result; empty if nothing is."""
+    got = result.astype(np.float64).reshape(want.shape)
     nan = np.isnan(want)  # rows that a mask leaves nothing of
     if (np.isnan(got) & ~nan).any():
         return f"{int(np.isnan(got).sum())} of {got.size} elements are NaN"

@@ -50,6 +50,12 @@ def test_all_three_roles_walk_the_same_blocks() -> None:
     assert "gl.maximum(" in begins[1]  # one block at least: its scores are waited for
 
 
+def test_statistics_of_rows_are_results_of_the_same_launch() -> None:
+    one = fold("statistics")
+    launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))
+    assert launch.text.count("tl.store(") == 2 and "libdevice.log(f" in launch.text
+
+
 def test_heads_that_share_keys_read_them_at_one_place() -> None:
     one = fold("grouped")
     launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))

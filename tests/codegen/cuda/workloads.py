@@ -92,11 +92,12 @@ WORKLOADS = (
 
 
 def scheduled(build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]) -> Schedule:
-    """The kernels of a function of memory with these shapes and dtypes."""
+    """The kernels of a function, of one result or several, of memory with these shapes."""
     with fg.config(device="reference"):
         leaves = [wrap(new_buffer(shape, dtype_of(dtype))) for shape, dtype in inputs]
-        root = build(*leaves).entry.node
-        normal = normalize([root])
+        found = build(*leaves)
+        roots = found if isinstance(found, tuple) else (found,)
+        normal = normalize([root.entry.node for root in roots])
         sink = restore(normal.structure, normal.constants, {}, normal.nodes)
         return schedule_of(sink, Context(current(), "reference", len(normal.buffers)))
 
