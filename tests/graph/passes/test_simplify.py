@@ -249,7 +249,7 @@ KEPT: list[Node] = [
 
 
 def show(value: object) -> str:
-    return repr(value)[:40]
+    return re.sub(r"%\d+", "%", repr(value))[:40]  # numbers of nodes differ between processes
 
 
 @pytest.mark.parametrize(("before", "after"), EXAMPLES, ids=show)
