@@ -4,6 +4,7 @@ EXAMPLES reads as documentation: before, after. They are also the corpus, with i
 law and random graphs, on which every firing of every rule is evaluated before and after.
 """
 
+import re
 from random import Random
 
 import pytest
