@@ -218,10 +218,10 @@ def test_identical_layers_share_their_kernels(
     """At most three of twelve: the first, the last, and what is between."""
     gc.collect()  # plans that only a cycle holds would keep their kernels
     with fg.config(search=search):
-        x = random(13, 13)
+        x = random(64, 64)
         before = KERNELS().stats.misses
         for _ in range(12):
-            x = weigh(x) @ random(13, 13)
+            x = weigh(x) @ random(64, 64)
         x.realize()
     assert KERNELS().stats.misses - before == distinct
 

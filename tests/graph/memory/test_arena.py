@@ -42,7 +42,7 @@ def test_values_alive_at_the_same_time_never_overlap(layers: int) -> None:
 
 
 def test_the_arena_does_not_grow_with_depth() -> None:
-    assert plan_memory(deep(12), 64).arena_bytes == plan_memory(deep(4), 64).arena_bytes
+    assert plan_memory(deep(24), 64).arena_bytes == plan_memory(deep(12), 64).arena_bytes
 
 
 def test_results_and_inputs_are_outside_the_arena() -> None:
