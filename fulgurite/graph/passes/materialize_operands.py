@@ -2,11 +2,10 @@
 
 In: a SINK. Out: the same graph, in which every source of a native call is a value that some kernel
 stores or a param: what is only moved, a number or a count is laid out in memory first. Host
-functions need nothing of the kind: Python moves elements itself. What several values were joined to
-is stored where it is reduced: a row kernel reads a row several times, and would choose between the
-parts for each element each time. A factor of a contraction that is
-bytes made wider is stored as the bytes: they are a quarter of what a kernel reads again and again,
-and processors multiply them as they are.
+functions need nothing of the kind: Python moves elements itself. What is made of moved values alone
+(a part of a pool) is stored before windows of it are multiplied: each element is in many. A factor
+of a contraction that is bytes made wider is stored as the bytes: they are a quarter of what a
+kernel reads again and again, and processors multiply them as they are.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Sequence
 
 from ...core.node import Node, make, remember
 from ...core.ops.effect import CALL, CONTIGUOUS
-from ...core.ops.elementwise import CAST, LT, WHERE
+from ...core.ops.elementwise import CAST
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
-from ...core.ops.movement import PAD, RESHAPE, UNWINDOW
+from ...core.ops.movement import RESHAPE, UNWINDOW, WINDOW
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
 from ..ir.queries import is_contraction
@@ -25,7 +24,7 @@ from ..ir.queries import is_contraction
 
 def in_memory(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with the sources of native calls, and bytes that are multiplied, laid out."""
-    stored = _multiplied_bytes(order) | _reduced_joins(order)
+    stored = _multiplied_bytes(order) | _windowed(order)
     if not stored and not any([node.op is CALL for node in order]):
         return sink
     made: dict[Node, Node] = {}
@@ -58,29 +57,21 @@ def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _reduced_joins(order: Sequence[Node]) -> set[Node]:
-    """Values joined of several (concatenated) that something reduces."""
-    if not any([_is_join(node) for node in order]):
+def _windowed(order: Sequence[Node]) -> set[Node]:
+    """Values made of moved ones alone whose windows are factors of a contraction."""
+    windows = [n for n in order if n.op is WINDOW and n.dtype.is_inexact]
+    if not windows:
         return set()
-    stack = [n.src[0] for n in order if n.op is REDUCE and not is_contraction(n)]
-    seen, found = set(stack), set[Node]()
-    while stack:
-        node = stack.pop()
-        if _is_join(node):
-            found.add(node)
-        elif node.op.family in ("movement", "elementwise") and node.op is not UNWINDOW:
-            fresh = [s for s in node.src if s not in seen]
-            seen.update(fresh)
-            stack += fresh
+    products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
+    found: set[Node] = set()
+    for factor in [f for product in products for f in product.src]:
+        slides = False
+        while factor.op.family == "movement" and factor.op is not UNWINDOW:
+            slides, factor = slides or factor.op is WINDOW, factor.src[0]
+        moved = [s for s in factor.src if s.op.family == "movement" and s.op is not UNWINDOW]
+        if slides and factor.op.family == "elementwise" and len(moved) == len(factor.src) > 1:
+            found.add(factor)
     return found
-
-
-def _is_join(node: Node) -> bool:
-    """True if it is one padded value before some place of an axis and another from there on."""
-    if node.op is not WHERE or any(side.op is not PAD for side in node.src[1:]):
-        return False
-    place = _unmoved(node.src[0])
-    return place.op is LT and _unmoved(place.src[0]).op is IOTA
 
 
 def _unmoved(value: Node) -> Node:
