@@ -193,7 +193,7 @@ def pending_graph(tensors: Sequence[Tensor]) -> Pending | str:
         normal = normalize(roots)
     elif len(roots) == 1 and view_of(roots[0]) is not None:
         return "nothing to compute: its memory is a piece of another's"
-    return Pending(normal, candidates(roots, normal) if normal.assigned else ())
+    return Pending(normal, candidates(roots, normal).pairs if normal.assigned else ())
 
 
 def _stage(name: str, seen: list[tuple[str, str]]) -> dict[str, str]:

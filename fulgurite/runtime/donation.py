@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Sequence, Set
+from typing import Any, NamedTuple
 
 from ..core.node import Node, parents_of
 from ..core.ops.effect import ASSIGN, DETACH, UNWATCH, WATCH
@@ -36,16 +36,18 @@ def assigned_tensors(normal: Normal) -> list[Node]:
     return list(found)
 
 
-def candidates(roots: Sequence[Node], normal: Normal) -> tuple[Pair, ...]:
+def candidates(roots: Sequence[Node], normal: Normal) -> Donation:
     """The params that roots may write over, as far as can be said before anything is compiled."""
     pairs = _pairs(roots, normal)
     if not pairs or not counts_are_exact() or hosts_in(normal.structure):
-        return ()  # a host function could look at the very tensor that is written
+        return NOTHING  # a host function could look at the very tensor that is written
     held = [REGISTRY.storage(normal.buffers[param]) for param, _ in pairs]
     ours = _ours(held, 1)  # the registry's
     del held
-    return tuple([p for p, own, free in zip(pairs, ours, _sole(roots, normal, pairs), strict=True)
-                  if own and free])  # fmt: skip
+    between = _explained(roots, normal, [param for param, _ in pairs])
+    lost = between.lost(())
+    free = [p for p, own in zip(pairs, ours, strict=True) if own and not lost >> p[0] & 1]
+    return Donation(tuple(free), between)
 
 
 def _pairs(roots: Sequence[Node], normal: Normal) -> list[Pair]:
@@ -73,33 +75,53 @@ def counts_are_exact() -> bool:
 # --- who else holds it ---------------------------------------------------------------------------
 
 
-def _sole(
-    roots: Sequence[Node], normal: Normal, pairs: Sequence[Pair], taken: Iterable[Node] = ()
-) -> list[bool]:
-    """For each pair: does nothing outside this graph hold the memory, or what is made of it?"""
-    nodes, expected, masks = _explained(roots, normal, [p for p, _ in pairs], taken)
-    counts = _counts(nodes)
-    met = set(map(id, nodes))
-    lost = sum(1 << i for i, (p, _) in enumerate(pairs) if id(normal.buffers[p]) not in met)
-    for count, explained, mask in zip(counts, expected, masks, strict=True):
-        if count != explained:
-            lost |= mask
-    return [not lost >> number & 1 for number in range(len(pairs))]
+class Between(NamedTuple):
+    """The nodes between roots and memory, and who is known to hold them: looked at twice."""
+
+    nodes: list[Node]
+    expected: list[int]  # how many references to each are ours
+    masks: list[int]  # which params each of them reads, as bits
+    unmet: int  # params that no node reads
+
+    def lost(self, taken: Container[Node]) -> int:
+        """The params that something outside this graph holds, or what is made of them."""
+        lost = self.unmet
+        counts = _counts(self.nodes)  # before a loop holds one of them
+        for node, count, ours, mask in zip(self.nodes, counts, *self[1:3], strict=True):
+            if count != ours + (node in taken):
+                lost |= mask
+        return lost
 
 
-def _explained(
-    roots: Sequence[Node], normal: Normal, params: Sequence[int], taken: Iterable[Node]
-) -> tuple[list[Node], list[int], list[int]]:
-    """The nodes between roots and memory, how many references to each are ours, and what it reads.
+class Donation(NamedTuple):
+    """What a plan may write over: pairs of a param and a root."""
+
+    pairs: tuple[Pair, ...]
+    between: Between
+
+
+NOTHING = Donation((), Between([], [], [], 0))
+
+
+def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> Between:
+    """How many references to the nodes between roots and memory are ours, and what each reads.
 
     Roots are left out: who holds one reads the new buffer through it.
     """
-    order = unknown_order(roots)
+    order, asked = unknown_order(roots), set(roots)
     held = Counter([id(s) for node in order for s in node.src])
-    for container in (normal.nodes, normal.buffers, normal.assigned, taken):
+    for container in (normal.nodes, normal.buffers, normal.assigned):
         held.update(map(id, container))
-    asked = set(roots)
-    mask = {normal.buffers[param]: 1 << number for number, param in enumerate(params)}
+    mask = _reads(order, asked, {normal.buffers[param]: 1 << param for param in params})
+    checked = [n for n in order if mask[n] and n not in asked]
+    met = set(map(id, checked))
+    unmet = sum([1 << param for param in params if id(normal.buffers[param]) not in met])
+    expected = [held[id(n)] + _ALONE for n in checked]
+    return Between(checked, expected, [mask[n] for n in checked], unmet)
+
+
+def _reads(order: Sequence[Node], asked: Set[Node], mask: dict[Node, int]) -> dict[Node, int]:
+    """Which params each node reads, as bits, but for what it reads through a root."""
     for node in order:
         found = mask.get(node, 0)
         for source in node.src:
@@ -108,8 +130,7 @@ def _explained(
             if source not in asked:
                 found |= mask.get(source, 0)
         mask[node] = found
-    checked = [n for n in order if mask[n] and n not in asked]
-    return checked, [held[id(n)] + _ALONE for n in checked], [mask[n] for n in checked]
+    return mask
 
 
 def _ours(storages: list[Any], more: int) -> list[bool]:
@@ -134,13 +155,13 @@ _ALONE = _counts([object()])[0]  # of what a list alone holds
 
 
 def run_in_place(
-    roots: Sequence[Node], normal: Normal, pairs: Sequence[Pair], schedule: Schedule,
+    roots: Sequence[Node], normal: Normal, donated: Donation, schedule: Schedule,
     inputs: list[Buffer], execute: Callable[[list[Buffer]], list[Buffer]],
     adopt: Callable[[list[Buffer]], list[Node]], commit: Callable[[list[Node]], None],
 ) -> bool:  # fmt: skip
     """Run a plan that writes over its inputs, if by now it still may; was it run?"""
     written = params_written(schedule.aliases)
-    used = [pair for pair in pairs if pair[0] in written]
+    used = sum([1 << param for param, _ in donated.pairs if param in written])
     with REGISTRY.rewriting:
         before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
         taken: dict[Node, Storage] = {}
@@ -155,7 +176,7 @@ def run_in_place(
             held = list(taken.values())
             ours = _ours(held, 2)  # our table's and the plan's input
             del held
-            if not all(ours) or not all(_sole(roots, normal, used, taken)):
+            if not all(ours) or donated.between.lost(taken) & used:
                 return False
             if REGISTRY.reading:  # a replay in another thread, which holds addresses only
                 return False

@@ -39,7 +39,7 @@ from ..graph.memory.in_place import Pair
 from ..graph.tiny import are_tiny
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
-from .donation import assigned_tensors, candidates, run_in_place
+from .donation import NOTHING, assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
@@ -440,8 +440,8 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
     device = roots[0].device or current().device
     checked = current().check_nan  # then inputs must be there afterwards
-    donated = candidates(roots, normal) if normal.assigned and not checked else ()
-    compiled = lookup(normal, device, donated)
+    donated = candidates(roots, normal) if normal.assigned and not checked else NOTHING
+    compiled = lookup(normal, device, donated.pairs)
     inputs = inputs_of(normal, compiled)
 
     def execute(inputs: Sequence[Buffer]) -> list[Buffer]:

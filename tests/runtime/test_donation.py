@@ -25,7 +25,7 @@ def updated() -> fg.Tensor:
 
 def pairs(x: fg.Tensor) -> tuple[tuple[int, int], ...]:
     roots = [x.node]
-    return candidates(roots, normalize(roots))
+    return candidates(roots, normalize(roots)).pairs
 
 
 def test_memory_that_only_the_update_reaches_is_a_candidate() -> None:

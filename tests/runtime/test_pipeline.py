@@ -276,7 +276,7 @@ def fired(name: str, tensors: Tensors, sample: Sample) -> tuple[str, str] | None
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
     if sample.context:
         sink = SINK(*sink.src, *sink.src)
-    donated = candidates(roots, normal) if normal.assigned else ()
+    donated = candidates(roots, normal).pairs if normal.assigned else ()
     inputs = len(normal.buffers)
     context = Context(current(), "cpu", inputs, donated, **sample.context)
     plan = run_pipeline(sink, context, PIPELINE, see)
