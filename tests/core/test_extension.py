@@ -271,3 +271,31 @@ def test_nodes_in_a_cycle_are_collected_and_leave_the_table() -> None:
     assert gone() is not None
     gc.collect()
     assert gone() is None and live_count() == before
+
+
+@built
+def test_memory_that_runs_out_anywhere_is_an_error_and_leaves_a_sound_table() -> None:
+    capi = pytest.importorskip("_testcapi")
+    a, b = fg.Tensor([1.0, 2.0]), fg.Tensor([3.0, 4.0])
+    root = a.node
+
+    def work() -> None:
+        c = (a + b) * 1.25
+        order, now = order_of([c.node])
+        flatten([c.node], order, now)
+        node.above([root])
+        entries_at(root)
+        node.annotate(make(EXP, float32, (root,), ("short of memory",)), "note")
+
+    work()
+    failures = 0
+    for start in range(1, 120):
+        capi.set_nomemory(start, start + 1)  # the one request after `start` fails
+        try:
+            work()
+        except MemoryError:
+            failures += 1
+        finally:
+            capi.remove_mem_hooks()
+    assert failures > 20 and ((a + b) * 1.25).tolist() == [5.0, 7.5]
+    assert toposort([root]) == [root] and all(n.op is not None for n in node.live_nodes())
