@@ -83,7 +83,7 @@ static PyTypeObject NodeFields, EntryFields, TensorFields;
     X(Node) X(Entry) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site) X(is_our_code)        \
     X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply) X(flatten) X(wrap)       \
     X(add) X(sub) X(mul) X(div) X(CONST) X(float32) X(int32) X(ASSIGN) X(BIND) X(BUFFER) X(DETACH) \
-    X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE) X(SCAN) X(SORT)
+    X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE) X(SCAN) X(SORT) X(detach)
 #define DECLARE(name) PyObject *name;
 static struct { GIVEN(DECLARE) } given;
 #define PLACE(name) {#name, &given.name},
@@ -644,7 +644,8 @@ static PyObject *operand(PyObject *thing) {
     PyObject *watched = get_watched((Node *)node, NULL), *answer = NULL;
     int plain = watched && PyAnySet_Check(watched) && !PySet_Size(watched);
     if (watched && !plain && given.is_recording) answer = PyObject_CallNoArgs(given.is_recording);
-    if (!plain && answer != Py_True) Py_CLEAR(node);
+    if (!plain && answer == Py_False) Py_SETREF(node, call_given(given.detach, node));
+    else if (!plain && answer != Py_True) Py_CLEAR(node);
     Py_XDECREF(answer);
     Py_XDECREF(watched);
     return node;

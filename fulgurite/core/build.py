@@ -521,6 +521,9 @@ def detach(x: Node) -> Node:
     return note(node)
 
 
+give(detach=detach)
+
+
 def copy_to(x: Node, device: str) -> Node:
     """The value on a device."""
     return x if x.device == device else note(effect.copy_to(x, device))

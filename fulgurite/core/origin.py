@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ContextDecorator, contextmanager
 from itertools import islice
 from sys import _getframe
 from types import CodeType, FrameType
@@ -161,31 +161,38 @@ def is_our_code(code: CodeType) -> bool:
 give(site=site, is_our_code=is_our_code)
 
 
-@contextmanager
-def _within(scopes: tuple[str, ...], here: Origin | None) -> Iterator[None]:
-    before = _state.scopes, _state.here
-    _state.scopes, _state.here = scopes, here
-    surround(scopes, here)
-    try:
-        yield
-    finally:
-        _state.scopes, _state.here = before
-        surround(*before)
+class Within(ContextDecorator):
+    """A block within one more name, or at another line; every call of a module is one."""
+
+    def __init__(self, names: tuple[str, ...], *line: Origin | None) -> None:
+        self._names, self._line = names, line
+
+    def _recreate_cm(self) -> Within:
+        return Within(self._names, *self._line)
+
+    def __enter__(self) -> None:
+        scopes, here = self._before = _state.scopes, _state.here
+        _state.scopes, (_state.here,) = (*scopes, *self._names), self._line or (here,)
+        surround(_state.scopes, _state.here)
+
+    def __exit__(self, *_: object) -> None:
+        _state.scopes, _state.here = self._before
+        surround(*self._before)
 
 
-def scope(name: str) -> AbstractContextManager[None]:
+def scope(name: str) -> Within:
     """Name what is built inside: `with scope("encoder"): ...` shows in origins and explain."""
-    return _within((*_state.scopes, name), _state.here)
+    return Within((name,))
 
 
-def one_line() -> AbstractContextManager[None]:
+def one_line() -> Within:
     """What is built inside comes from the user's line that is running now: found once for all."""
     return at_line(capture())
 
 
-def at_line(origin: Origin | None) -> AbstractContextManager[None]:
+def at_line(origin: Origin | None) -> Within:
     """What is built inside comes from this line."""
-    return _within(_state.scopes, origin)
+    return Within((), origin)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence, Set
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ..core.node import Node, parents_of
@@ -109,9 +110,8 @@ def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> 
     Roots are left out: who holds one reads the new buffer through it.
     """
     order, asked = unknown_order(roots), set(roots)
-    held = Counter([id(s) for node in order for s in node.src])
-    for container in (normal.nodes, normal.buffers, normal.assigned):
-        held.update(map(id, container))
+    sources = chain.from_iterable([node.src for node in order])
+    held = Counter(map(id, chain(sources, normal.nodes, normal.buffers, normal.assigned)))
     mask = _reads(order, asked, {normal.buffers[param]: 1 << param for param in params})
     checked = [n for n in order if mask[n] and n not in asked]
     met = set(map(id, checked))
