@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 from ...core.dtype import bfloat16, float16
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST
+from ...core.ops.elementwise import CAST, WHERE
 from ...core.ops.index import FOLD, GUARD, LOAD, STORE
 from ...graph.ir.affine import Affine
 from ...kernel.stream.online import State
 from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
+from ...kernel.stream.skip import always_true
 from . import source
 from .program import Tiling
 from .scope import Scope
@@ -151,6 +152,7 @@ class GluonStream(StreamProgram):
         blocks = (plan.rows, plan.block, *held.values())
         tiling = Tiling(axes, blocks, 4, 1, short=table.short_functions, fast=table.stream_fast_exp)
         super().__init__(value, places, tiling)
+        self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.tall = len(WARPGROUPS) * plan.rows
 
@@ -187,6 +189,35 @@ class GluonStream(StreamProgram):
         """Places are made for each view, in its layout."""
 
     # --- a block ---------------------------------------------------------------------------------
+
+    def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
+        tests = always_true(node.src[0]) if node.op is WHERE and self.edges else None
+        if tests is None or self.n not in scope.bound or self.dims != (self.m, self.n):
+            return super()._expression(node, values, scope)
+        known = {self.m, self.n, *self.problem.batch_axes, *self.problem.m_axes}
+        if not all({a for a, _ in index[1]} <= known for index in tests):
+            return super()._expression(node, values, scope)
+        name = self._name()  # most blocks are on one side of a mask: it is asked at edges alone
+        shape = self._shape(frozenset(self.dims))
+        masked = super()._expression(node, values, scope)
+        low = " | ".join([f"({self._smallest(index, scope)} < 0)" for index in tests])
+        scope.say(f"{name} = tl.broadcast_to({values[1]}, {shape})")
+        scope.say(f"if {low}:")
+        scope.say(f"    {name} = tl.broadcast_to({masked}, {shape})")
+        return name
+
+    def _smallest(self, index: Affine, scope: Scope) -> str:
+        """The smallest value of an index over the rows of a warpgroup and a block of columns."""
+        found = [self._number(index[0])]
+        for axis, step in index[1]:
+            assert isinstance(axis, int)
+            first = {self.m: "om", self.n: "r1"}.get(axis)
+            if first is None:
+                text = self._axis(axis, scope)
+            else:
+                text = first if step > 0 else f"({first} + {self.block[axis] - 1})"
+            found.append(f"{text} * {self._number(step)}" if step != 1 else text)
+        return f"({' + '.join(found)})"
 
     @property
     def _sum(self) -> WeightedSum:

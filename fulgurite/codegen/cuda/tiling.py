@@ -72,6 +72,7 @@ class GpuTable:
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
     stream_fast_exp: bool = False  # exp by `ex2.approx` where weights are rounded to 16 bits
     gluon_stream: bool = False  # Hopper's own form, until it is measured: gluon_stream.py
+    gluon_edges: bool = False  # masks only in blocks that they cut
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy

@@ -62,6 +62,15 @@ def skip_tests(states: Sequence[State], streamed: frozenset[int]) -> tuple[SkipT
     return tuple(map(SkipTest, found))
 
 
+def always_true(condition: Node) -> tuple[Affine, ...] | None:
+    """Indices by which a condition holds: wherever all are 0 or more. None if none say it."""
+    if condition.op is AND:
+        sides = [always_true(source) for source in condition.src]
+        found = [index for side in sides if side is not None for index in side]
+        return None if None in sides else tuple(found)
+    return tuple(_needed(condition, False)) or None if condition.op in (LE, LT) else None
+
+
 def _leaves_identities(states: Sequence[State], condition: Node, holds: bool) -> bool:
     """True if all reductions see their identity where a condition has this value."""
     known: dict[Node, Known] = {}

@@ -110,7 +110,8 @@ def fold_cases(rng: np.random.Generator) -> list[Case]:
         for number in range(SHAPES):
             d = (64, 128, 32, 80, 256)[number % 5]
             b, m, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (1, 500), (64, 600)))
-            table = replace(folds.GLUON, processors=1, stream_fast_exp=bool(number % 2))
+            table = replace(folds.GLUON, processors=1, gluon_edges=number % 4 > 1)
+            table = replace(table, stream_fast_exp=bool(number % 2))
             inputs = one.inputs(b, 4, m, n, d)
             made = case(one.name, (b, m, n, d), one, inputs, table, one.exact, rng)
             found += [] if made is None else [made]

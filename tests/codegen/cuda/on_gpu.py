@@ -432,6 +432,7 @@ _FOLDS = (
     ("fast exp", _FAST), ("fast exp, block 128", {**_FAST, "stream_block": 128}),
     ("fast exp, 2 stages", {**_FAST, "stream_stages": 2}), ("gluon", {"gluon_stream": True}),
     ("gluon fast exp", {**_FAST, "gluon_stream": True}),
+    ("gluon fast exp, edges", {**_FAST, "gluon_stream": True, "gluon_edges": True}),
     ("gluon fast exp, block 64", {**_FAST, "gluon_stream": True, "gluon_block": 64}),
     ("same, 3 buffers", {**_FAST, "gluon_stream": True, "gluon_block": 64, "gluon_buffers": 3}),
 )  # fmt: skip

@@ -50,6 +50,15 @@ def test_all_three_roles_walk_the_same_blocks() -> None:
     assert "gl.maximum(" in begins[1]  # one block at least: its scores are waited for
 
 
+def test_masks_may_be_asked_in_blocks_that_they_cut_alone() -> None:
+    edges = replace(GLUON, gluon_edges=True)
+    window, plain = fold("window"), fold("plain")
+    text = launch_of(window, window.inputs(4, 16, 1024, 1024, 64), edges).text
+    (first, second) = [line.strip() for line in text.splitlines() if line.strip()[:3] == "if "]
+    assert first == second and "(0 + om + (r1 + 127) * -1) < 0" in first and " | " in first
+    assert "if " not in launch_of(plain, plain.inputs(4, 16, 1024, 1024, 64), edges).text
+
+
 def test_statistics_of_rows_are_results_of_the_same_launch() -> None:
     one = fold("statistics")
     launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))
