@@ -258,26 +258,28 @@ def _q8_0_runs(b: Tensor) -> Runs:
 
 def _k_runs(b: Tensor, numbers: list[Tensor]) -> Runs:
     """Q4_K and Q5_K: eight runs of 32, each with a scale and a minimum of six bits."""
-    steps, least = [], []
-    for run in range(8):
-        high = _byte(b, 8 + run)
-        if run < 4:
-            steps.append(_byte(b, 4 + run) & 63)
-            least.append(high & 63)
-        else:
-            steps.append((high & 15) | ((_byte(b, run) >> 6) << 4))
-            least.append((high >> 4) | ((_byte(b, 4 + run) >> 6) << 4))
+    first, second, third = ([_byte(b, start + i) for i in range(4)] for start in (4, 8, 12))
+    steps = [byte & 63 for byte in first]
+    least = [byte & 63 for byte in second]
+    for low, high, both in zip(first, second, third, strict=True):
+        steps.append((both & 15) | ((low >> 6) << 4))
+        least.append((both >> 4) | ((high >> 6) << 4))
     return Runs(numbers, _half(b[..., 0:2]), steps, least, _half(b[..., 2:4]))
 
 
+def _k_nibbles(b: Tensor, start: int) -> list[Tensor]:
+    """Eight runs of 32 in 128 bytes."""
+    return [q for pair in range(4) for q in _nibbles(b, start + pair * 32, 32)]
+
+
 def _q4_k_runs(b: Tensor) -> Runs:
-    return _k_runs(b, [_nibbles(b, 16 + run // 2 * 32, 32)[run % 2] for run in range(8)])
+    return _k_runs(b, _k_nibbles(b, 16))
 
 
 def _q5_k_runs(b: Tensor) -> Runs:
-    low = [_nibbles(b, 48 + run // 2 * 32, 32)[run % 2] for run in range(8)]
-    high = [((b[..., 16:48] >> run) & 1) << 4 for run in range(8)]
-    return _k_runs(b, [q | bit for q, bit in zip(low, high, strict=True)])
+    bits = b[..., 16:48]
+    high = [((bits >> run) & 1) << 4 for run in range(8)]
+    return _k_runs(b, [q | bit for q, bit in zip(_k_nibbles(b, 48), high, strict=True)])
 
 
 def _q6_k_runs(b: Tensor) -> Runs:
