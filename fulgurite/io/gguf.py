@@ -87,6 +87,10 @@ class GgufFile(Mapping[str, Tensor]):
             quant,
         )
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The sizes of a tensor."""
+        return self._entries[name][1]
+
     def kind(self, name: str) -> str:
         """The type that a tensor has in the file: `F16`, `Q4_K`, ..."""
         number = self._entries[name][0]

@@ -173,25 +173,31 @@ def windows_of(rule: str, window: int, layers: int, named: list[Any] | None) -> 
     return tuple(0 if n % period == without else window for n in range(layers))
 
 
+_GPT2 = {  # its own names of fields
+    "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings", "layer_norm_epsilon": "rms_norm_eps",
+}  # fmt: skip
+
+
 def from_hf(data: Mapping[str, Any]) -> ModelConfig:
     """The configuration that a `config.json` of Hugging Face's libraries describes."""
     f = Fields(data)
-    kind = f.text("model_type")
-    if "text_config" in f and kind not in ARCHITECTURES | ALIASES:
-        raise Refusal(f"its architecture {kind[:50]!r} is not known here")
+    name, known = architecture_of(f.text("model_type"))
     if "text_config" in f:
         f = f.part("text_config")
-    name, known = architecture_of(kind)
-    gpt2 = name == "gpt2"
-    width = f.whole("n_embd" if gpt2 else "hidden_size", most=LARGEST)
-    layers = f.whole("n_layer" if gpt2 else "num_hidden_layers", most=MOST_LAYERS)
-    heads = f.whole("n_head" if gpt2 else "num_attention_heads", most=LARGEST)
+    if name == "gpt2":
+        f = Fields({_GPT2.get(key, key): value for key, value in f.data.items()})
+    width = f.whole("hidden_size", most=LARGEST)
+    layers = f.whole("num_hidden_layers", most=MOST_LAYERS)
+    heads = f.whole("num_attention_heads", most=LARGEST)
     latent = _latent(f) if name.startswith("deepseek") else None
     size = f.whole("head_dim", width // heads if width % heads == 0 else None, most=LARGEST)
     if latent:
         size = latent.plain + latent.turning
     scale = f.number("query_pre_attn_scalar", size) ** -0.5
-    rope, local = (None, None) if gpt2 else _ropes(f, known, latent.turning if latent else size)
+    rope, local = (
+        (None, None) if not known.rope else _ropes(f, known, latent.turning if latent else size)
+    )
     if latent and rope and rope.kind == "yarn":
         every = f.inner("rope_parameters", "rope_scaling").number("mscale_all_dim", 0.0)
         scale *= _stretch(rope.factor, every) ** 2 if every else 1.0
@@ -209,9 +215,9 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         heads=heads,
         kv_heads=_divides(f.whole("num_key_value_heads", heads, most=LARGEST), heads),
         head_size=size,
-        context=f.whole("n_positions" if gpt2 else "max_position_embeddings", most=LARGEST),
+        context=f.whole("max_position_embeddings", most=LARGEST),
         norm=known.norm,
-        eps=f.number("layer_norm_epsilon" if gpt2 else "rms_norm_eps", 1e-6),
+        eps=f.number("rms_norm_eps", 1e-6),
         activation=activation_of(activation),
         rope=rope,
         local_rope=local,

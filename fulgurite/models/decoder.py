@@ -96,7 +96,7 @@ class Decoder:
         c = self.config
         h = self.top["embed"].rows(ids) * c.embedding_scale
         if "places" in self.top:
-            h = h + self.top["places"].rows(places)
+            h = h + self.top["places"].rows(fg.clip(places, 0, c.context - 1))
         h = h.contiguous()  # tokens are looked up once, before a cache is written
         ropes = {rope: angles(rope, places) for rope in {c.rope, c.local_rope} - {None} if rope}
         for number, w in enumerate(self.layers):

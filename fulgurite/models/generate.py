@@ -120,9 +120,6 @@ class Batch:
         filled = np.zeros((1, size), np.int32)
         filled[0, :count] = ids
         places = np.arange(start, start + size, dtype=np.int32)[None]
-        if "places" in self.decoder.top:  # a table of places has no more than the context
-            places = np.minimum(places, self.config.context - 1)
-            places[0, count:] = self.capacity - 1 if count < size else places[0, count:]
         rows = None if self.slots == 1 else np.array([slot], np.int32)
         last = np.array([count - 1], np.int32)
         logits = self._call(size, filled, places, last, rows)
@@ -157,6 +154,8 @@ class Batch:
     def release(self, slot: int) -> None:
         """Give a slot back; a batch in which nobody is left gives its memory back too."""
         self.lengths[slot] = 0
+        if not any(self.lengths) and self.capacity > 4 * STEP:
+            self._allocate(STEP)
 
     def warm(self) -> None:
         """Capture everything that requests of any length need: three sizes of the cache."""

@@ -55,9 +55,9 @@ def from_gguf(file: GgufFile) -> ModelConfig:
     latent = _latent(f) if "attention.kv_lora_rank" in f else None
     size = latent.plain + latent.turning if latent else size
     tokens = general.items("tokenizer.ggml.tokens")
-    vocabulary = f.whole("vocab_size", len(tokens) if tokens else None, most=LARGEST)
-    if "token_embd.weight" in file and len(file._entries["token_embd.weight"][1]) == 2:
-        vocabulary = file._entries["token_embd.weight"][1][0]
+    if "token_embd.weight" not in file or len(file.shape("token_embd.weight")) != 2:
+        raise Refusal("it has no matrix 'token_embd.weight'")
+    vocabulary = file.shape("token_embd.weight")[0]
     rope = _rope(f, file, latent.turning if latent else size) if known.rope else None
     kv_heads = f.whole("attention.head_count_kv", heads, most=LARGEST)
     if heads % kv_heads:

@@ -161,19 +161,21 @@ def _from_metadata(metadata: dict[str, Any]) -> Tokenizer:
     if kind not in makers:
         raise Refusal(f"its tokeniser {kind[:50]!r} is not known", f"known are {', '.join(makers)}")
     inner = _built(lambda library: makers[kind](library, f, tokens))
-    named = {n: t for n, t in enumerate(tokens) if kinds[n] in (CONTROL, USER)}
-    library = _library()
-    for place, token in named.items():
-        added = library.AddedToken(token, normalized=False, special=kinds[place] == CONTROL)
-        if inner.token_to_id(token) == place:
-            inner.add_special_tokens([added]) if kinds[place] == CONTROL else inner.add_tokens(
-                [added]
-            )
+    _add_whole(inner, tokens, kinds)
     bos = f.token("bos_token_id")
     wants = f.flag("add_bos_token", kind == "llama")
     if wants and bos is not None and bos >= len(tokens):
         raise Refusal(f"its first token is {bos}, of {len(tokens)} tokens")
     return Tokenizer(inner, bos if wants else None)
+
+
+def _add_whole(inner: Any, tokens: list[str], kinds: list[Any]) -> None:
+    """Tokens that are never cut: those of control, which text has not, and those of users."""
+    library = _library()
+    for place, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if kind in (CONTROL, USER) and inner.token_to_id(token) == place:
+            added = library.AddedToken(token, normalized=False, special=kind == CONTROL)
+            (inner.add_special_tokens if kind == CONTROL else inner.add_tokens)([added])
 
 
 def _vocabulary(tokens: list[str]) -> dict[str, int]:

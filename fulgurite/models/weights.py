@@ -249,19 +249,29 @@ class Reader:
 
     def _complete(self, w: dict[str, Any], where: str) -> None:
         """A layer has attention and a network whose sizes agree."""
-        if not ({"qkv"} <= w.keys() or {"q", "k", "v"} <= w.keys() or "kv_b" in w) or "o" not in w:
+        wanted = LATENT_ATTENTIONS if self.config.latent else ATTENTIONS
+        if not any(parts <= w.keys() for parts in wanted):
             raise Refusal(f"the layer {where!r} has no whole attention: it has {sorted(w)}")
-        for of in ("", "experts.", "shared."):
-            parts = {p: w[of + p].shape for p in ("gate_up", "gate", "up", "down") if of + p in w}
-            if not parts and (of or "router" in w):
-                continue
-            rows = {
-                p: s[-2] // (2 if p == "gate_up" else 1) for p, s in parts.items() if p != "down"
-            }
-            if "down" not in parts or not rows or len({*rows.values(), parts["down"][-1]}) > 1:
-                raise Refusal(f"the network {where + of!r} has parts of sizes {parts}")
-        if "router" in w and "experts.down" not in w:
+        if "router" in w and not (self.config.experts and "experts.down" in w):
             raise Refusal(f"the layer {where!r} has a router and no experts")
+        kinds = ["experts.", "shared."] if "router" in w else [""]
+        for of in kinds:
+            parts = {p: w[of + p].shape for p in ("gate_up", "gate", "up", "down") if of + p in w}
+            if parts or of != "shared.":
+                _fits(parts, where + of)
+
+
+ATTENTIONS = ({"qkv", "o"}, {"q", "k", "v", "o"})  # what an attention may be made of
+LATENT_ATTENTIONS = ({"q", "kv_a", "kv_b", "o"}, {"q_a", "q_b", "kv_a", "kv_b", "o"})
+
+
+def _fits(parts: dict[str, tuple[int, ...]], where: str) -> None:
+    """A network has all its parts, whose sizes agree."""
+    hidden = {
+        s[-1] if p == "down" else s[-2] // (2 if p == "gate_up" else 1) for p, s in parts.items()
+    }
+    if "down" not in parts or not {"gate_up", "up"} & parts.keys() or len(hidden) > 1:
+        raise Refusal(f"the network {where!r} has parts of sizes {parts}")
 
 
 def load_gguf(path: Path) -> tuple[GgufFile, ModelConfig, dict[str, Any], list[dict[str, Any]]]:

@@ -13,7 +13,7 @@ from fulgurite.errors import ArgumentError
 from fulgurite.models import Batch, Generator, Model, SamplingOptions, Text, load
 from fulgurite.models.generate import STEP
 
-from .samples import folder_of
+from .samples import folder_of, golden, golden_folder
 
 GREEDY = SamplingOptions(max_tokens=12, temperature=0, ignore_eos=True)
 IDS = [5, 17, 3, 88, 41, 9, 60, 12, 77, 30, 2, 55, 101, 7, 7, 8, 19, 23, 4]
@@ -87,6 +87,22 @@ def test_a_seed_gives_the_same_text_and_a_prompt_is_not_read_twice(model: Model)
     for token in greedy[:3]:
         assert int(whole(model, ids).argmax()) == token
         ids.append(token)
+
+
+@pytest.mark.device("reference")
+def test_a_text_may_fill_the_context_and_memory_is_given_back(tmp_path: Path) -> None:
+    model = load(golden_folder(golden()["gpt2"], tmp_path / "gpt2"))  # a table of 256 places
+    batch = Batch(model)
+    batch.prefill(0, [7] * 250)
+    for _ in range(6):
+        last = batch.step({0: 3})[0]
+    assert batch.lengths == [256] and batch.capacity == 2 * STEP
+    close(last, whole(model, [7] * 250 + [3] * 6))
+    with pytest.raises(ArgumentError, match="context"):
+        batch.read(0, [3])
+    batch._allocate(8 * STEP)
+    batch.release(0)
+    assert batch.capacity == STEP
 
 
 @pytest.mark.device("none")
