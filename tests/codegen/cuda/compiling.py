@@ -14,10 +14,10 @@ from typing import Any
 os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
 
 import fulgurite as fg
-from fulgurite.codegen.cuda.compiler import compile_launch, ptx_of
+from fulgurite.codegen.cuda.compiler import _Compilation, compile_launch
 from fulgurite.codegen.cuda.source import Launch, TensorMap
 from fulgurite.codegen.cuda.tiling import HOPPER
-from fulgurite.runtime.cuda.driver import tensor_cells
+from fulgurite.runtime.cuda.driver import _SWIZZLES, tensor_cells
 from tests.codegen.cuda.folds import fold
 from tests.codegen.cuda.products import GLUON, product
 from tests.codegen.cuda.workloads import rendered, scheduled, workload
@@ -36,8 +36,18 @@ MORE: dict[str, Any] = {
 
 
 def params(launch: Launch) -> tuple[int, int]:
-    """How many arguments a launch's machine code takes, and how many the runtime gives."""
-    head = ptx_of(launch, 90).partition(".entry kernel(")[2].partition(")")[0]
+    """How many arguments a launch's machine code takes, and how many the runtime gives.
+
+    What Triton thinks that a tensor map's boxes and swizzling are must be what the runtime encodes.
+    """
+    work = _Compilation(launch, 90)
+    metadata: dict[str, Any] = {"target": work.target, **work.options.__dict__}
+    text = str(work.lowered(metadata, "ptx")["ptx"])
+    head = text.partition(".entry kernel(")[2].partition(")")[0]
+    maps = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    for spec, thought in zip(maps, metadata["tensordesc_meta"], strict=True):
+        assert list(spec.box) == list(thought["block_size"]), (spec, thought)
+        assert _SWIZZLES[spec.swizzle] == thought["swizzle"] and thought["elem_size"] == 2
     given = [len(tensor_cells(a.value)) if isinstance(a.value, TensorMap) else 1
              for a in launch.arguments]  # fmt: skip
     return head.count(".param "), sum(given) + 2
