@@ -31,7 +31,7 @@ MORE: dict[str, Any] = {
     ),
     "gluon": (product("residual"), product("residual").inputs(4096, 4096, 4096)),
     "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
-    "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1000, 1000, 128)),
+    "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1024, 1024, 128)),
 }  # fmt: skip
 
 
