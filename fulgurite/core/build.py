@@ -284,7 +284,7 @@ def reshape(x: Node, shape: object) -> Node:
 _WHOLE = {int}
 
 
-def _is_plain(shape: Iterable[Any]) -> bool:
+def is_plain(shape: Iterable[Any]) -> bool:
     """True of sizes that are numbers: no variables among them."""
     return {*map(type, shape)} <= _WHOLE
 
@@ -293,7 +293,7 @@ def _plainly_reshaped(x: Node, shape: object) -> Node | None:
     """x in a shape of numbers with nothing to work out, which nearly all are; else None."""
     if type(shape) is not tuple and type(shape) is not list:
         return None
-    if x.op is leaf.CONST or not _is_plain(shape) or not _is_plain(x.shape):
+    if x.op is leaf.CONST or not is_plain(shape) or not is_plain(x.shape):
         return None
     known = tuple(shape)
     if known == x.shape:
@@ -370,6 +370,16 @@ def shrink(x: Node, cuts: Sequence[tuple[object, object]]) -> Node:
     for (start, stop), n in zip(found, x.shape, strict=True):
         inside(start, stop, n)
     return note(movement.shrink(x, found))
+
+
+def cut(x: Node, cuts: tuple[int, ...], shape: tuple[int, ...]) -> Node:
+    """The part between starts and stops that are numbers inside x, in a shape of as many."""
+    here = capture()
+    between = tuple([b - a for a, b in zip(cuts[::2], cuts[1::2], strict=True)])
+    if between != x.shape:
+        x = derived(movement.SHRINK(x, arg=cuts), between)
+    note(x, here)
+    return x if shape == between else note(derived(movement.reshape(x, shape), shape), here)
 
 
 def inside(start: Size, stop: Size, size: Size) -> None:

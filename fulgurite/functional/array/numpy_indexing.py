@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Size
 from ...core.op import Array
 from ...core.ops.elementwise import ADD, AND, LE, LT, MUL
+from ...core.ops.leaf import CONST
 from ...core.origin import indexing
 from ...errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ...tensor import Tensor, node_of, wrap
@@ -38,7 +40,39 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     ([1, 11], [9, 10, 11])
     """
     node = node_of(x)
-    return wrap(part_of(node, understood(node, key)))
+    plain = _plain_part(node, key)
+    return wrap(part_of(node, understood(node, key)) if plain is None else plain)
+
+
+_CUTS, _ENDS, _ALL = {int, slice}, {int, type(None)}, slice(None)
+
+
+def _plain_part(x: Node, key: Any) -> Node | None:
+    """The part that ints and slices of steps of one cut out of fixed sizes; None for all others."""
+    parts: tuple[Any, ...] = key if type(key) is tuple else (key,)
+    shape: Any = x.shape
+    if x.op is CONST or len(parts) > len(shape) or not {*map(type, parts)} <= _CUTS:
+        return None
+    if not build.is_plain(shape):
+        return None
+    cuts: list[int] = []
+    kept: list[int] = []
+    every: Any = zip_longest(shape, parts, fillvalue=_ALL)
+    for size, part in every:
+        if type(part) is int:
+            start = part + size if part < 0 else part
+            cuts += (start, start + 1)
+            if not 0 <= start < size:
+                return None  # an error, which is told elsewhere
+            continue
+        if part.step is not None or not {type(part.start), type(part.stop)} <= _ENDS:
+            return None
+        start, stop, _ = part.indices(size)
+        if start >= stop:
+            return None
+        cuts += (start, stop)
+        kept.append(stop - start)
+    return build.cut(x, tuple(cuts), tuple(kept))
 
 
 def understood(x: Node, key: Any) -> Index:

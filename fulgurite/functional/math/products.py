@@ -17,13 +17,14 @@ from ...core.dtype import DType, bool_, default_int, float32, promote
 from ...core.node import Node, Size
 from ...core.ops.elementwise import MUL
 from ...errors import ArgumentError, ShapeError
-from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
+from ...tensor import Tensor, TensorLike, lifted, node_of, operand, wrap
 from ..array.movement import moveaxis
 from ..common import apply
 from .complex_numbers import conj
 
 Label: TypeAlias = Hashable
 Labels: TypeAlias = Sequence[Label]
+_TENSORS = {Tensor}
 
 
 # --- the one contraction -------------------------------------------------------------------------
@@ -31,6 +32,12 @@ Labels: TypeAlias = Sequence[Label]
 
 def operands(*arrays: TensorLike) -> tuple[list[Node], DType]:
     """Nodes in the dtype that products are computed in, and the dtype of the result."""
+    if {*map(type, arrays)} == _TENSORS:
+        same = [operand(x) for x in arrays]  # type: ignore[arg-type]
+        dtype = same[0].dtype
+        plain = dtype.is_float and not dtype.is_small_float
+        if plain and all([n.dtype is dtype and n.device == same[0].device for n in same]):
+            return same, dtype
     nodes = [node_of(x) for x in lifted(*arrays)]
     dtype = promote(*[node.dtype for node in nodes])
     inside = float32 if dtype.is_small_float else default_int if dtype is bool_ else dtype
