@@ -265,7 +265,7 @@ def reshape(x: Node, shape: object) -> Node:
         rest = sizes.prod(as_shape(wanted))
         if rest == 0:
             raise ShapeError("-1 cannot be worked out beside a size of 0", "write the size")
-        wanted[free[0]] = sizes.floordiv(sizes.prod(x.shape), rest)
+        wanted[free[0]] = _open_size(x.shape, as_shape(wanted))
     target = as_shape(wanted)
     if target == x.shape:
         return x
@@ -279,6 +279,23 @@ def reshape(x: Node, shape: object) -> Node:
     if x.op is leaf.CONST:
         return note(constant_in(x, target))
     return note(movement.reshape(x, target))
+
+
+def _open_size(shape: Shape, others: Shape) -> Size:
+    """The size that is left open: what is left of a shape when the others are taken out.
+
+    Sizes that stay are cancelled: a product of sums of variables is not divided by one of them.
+    """
+    left, rest = list(shape), list[Size]()
+    if not any([type(n) is Node for n in left]):  # of numbers, and what guards are noted of
+        return sizes.floordiv(sizes.prod(left), sizes.prod(others))
+    for size in others:
+        same = [i for i, n in enumerate(left) if sizes.same(n, size)]
+        if same:
+            left.pop(same[-1])
+        else:
+            rest.append(size)
+    return sizes.floordiv(sizes.prod(left), sizes.prod(rest))
 
 
 _WHOLE = {int}

@@ -88,6 +88,9 @@ def test_constants_stretch_and_reshape_without_extra_nodes() -> None:
 def test_reshape_works_out_one_open_size() -> None:
     assert build.reshape(x((4, 6)), (3, -1)).shape == (3, 8)
     assert build.reshape(x(()), (-1,)).shape == (1,)
+    n, m = [build.variable(name, 1, 9) for name in "nm"]
+    top = build.pad(build.shrink(x((9, 9)), [(0, n), (0, m)]), [(0, 0), (1, 2)])
+    assert build.reshape(top, (-1, top.shape[1])).shape[0] is top.shape[0]
 
 
 def test_symbolic_sizes_flow_through_shapes() -> None:
