@@ -216,8 +216,8 @@ def test_a_program_without_finite_numbers_is_refused() -> None:
 
 
 def test_a_plan_that_is_kept_for_other_constants_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = one_input("x0 @ w0 + c0", "v0.sum()", shape=(1, 2))
-    given = (*program.inputs, Input("w0", program.inputs[0].draw, (2, 2)))
+    program = one_input("x0 @ w0 + c0", "fg.logsumexp(v0, -1).sum()", shape=(120, 32))
+    given = (*program.inputs, Input("w0", program.inputs[0].draw, (32, 200)))
     program = replace(program, inputs=given, constants=(0.5,), before=(2.0,))
     assert programs.problem(program, settings.SHAKEN) is None
     right = search._is_planned

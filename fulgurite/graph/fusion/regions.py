@@ -121,8 +121,8 @@ class Regions:
         """True if a product is computed in blocks in the time to write, keep and read it.
 
         Reductions of its rows are made for large ones, so it counts as if it were in memory,
-        whatever its size. Between products it stays in caches if it fits, and for one reader it is
-        not computed again, but longer: tiles are small.
+        whatever its size. Between products it must not fit into its share of the caches, and for
+        one reader it is not computed again, but longer: tiles are small.
         """
         _, outputs, (kernel, _, _) = self.graph.segments[place]
         table, size = self.table, max(map(byte_count, outputs))
@@ -132,7 +132,8 @@ class Regions:
             return again <= 2 * size / table.dram_bw + spill
         if self.graph.reader_count(place) < 2:
             again *= table.stream_loss
-        return again <= memory_time(2 * size, table) + spill_time([size], table)
+        spill = spill_time([size], table)
+        return spill > 0 and again <= memory_time(2 * size, table) + spill
 
     def avoidable_bytes(self, node: Node) -> int:
         """Bytes of a value that a stream does without: of products not smaller than their factors.

@@ -38,9 +38,9 @@ def test_an_operand_of_an_inlined_product_stays_in_memory() -> None:
 
 
 def test_what_is_read_at_two_places_is_not_inlined() -> None:
-    x = fg.relu(numbers(1, 64, 4) @ numbers(2, 4, 64))
+    x = fg.relu(numbers(1, 1024, 4) @ numbers(2, 4, 1024))
     assert _last(x @ x) == set()
-    assert _last(x @ numbers(3, 64, 8)) == {0}
+    assert _last(x @ numbers(3, 1024, 8)) == {0}
 
 
 ACROSS: dict[str, Callable[[fg.Tensor], fg.Tensor]] = {

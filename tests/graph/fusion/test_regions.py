@@ -53,8 +53,8 @@ def test_a_matrix_that_is_needed_in_order_is_stored() -> None:
 @pytest.mark.parametrize("depth", [8, 300])
 def test_a_deep_product_is_not_computed_in_blocks_unless_it_is_normalised(depth: int) -> None:
     """It takes longer than to write and read it; statistics would read it once more."""
-    x, w = numbers(1, 400, depth), numbers(2, depth, 400)
-    readers = numbers(3, 400, 32), numbers(4, 32, 400)
+    x, w = numbers(1, 800, depth), numbers(2, depth, 800)
+    readers = numbers(3, 800, 32), numbers(4, 32, 800)
     hidden = fg.relu(x @ w)
     several = regions_of(hidden @ readers[0], readers[1] @ hidden)
     assert bool(_vanishing(several)) is (depth == 8)
