@@ -47,7 +47,7 @@ def of(function: Callable[..., fg.Tensor], *shapes: tuple[int, ...]) -> Compute:
 
 def attended(device: str) -> Compute:
     """Attention without a gradient: one streaming fold."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 5, 4))
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 200, 16))
 
     def compute() -> Sequence[Array]:
         with fg.config(device=device, tier="native"):

@@ -113,12 +113,12 @@ def test_very_many_programs_do_what_they_do_to_arrays(faults: None) -> None:
             mirror.check(seed, length=16)
 
 
-@pytest.mark.parametrize("planted", ["_sole", "_ours"])
+@pytest.mark.parametrize("planted", ["lost", "_ours"])
 def test_programs_notice_memory_that_is_written_over_too_early(
     planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if planted == "_sole":  # whoever else reads an old version is forgotten
-        monkeypatch.setattr(donation, "_sole", lambda roots, normal, pairs, *_: [True] * len(pairs))
+    if planted == "lost":  # whoever else reads an old version is forgotten
+        monkeypatch.setattr(donation.Between, "lost", lambda between, taken: 0)
     else:  # arrays that show memory are forgotten
         monkeypatch.setattr(donation, "_ours", lambda storages, more: [True] * len(storages))
     fg.clear_caches()

@@ -23,7 +23,7 @@ NAV: dict[str, list[str]] = {
     "How it works": ["how-it-works", "search", "mechanisms", "where", "glossary"],
     "Guides": [
         "training", "nn", "io", "jit", "state", "variables", "control", "random", "transforms",
-        "interchange", "onnx", "torch", "cuda", "distributed", "escape", "cache",
+        "interchange", "onnx", "torch", "language-models", "cuda", "distributed", "escape", "cache",
     ],
     "Looking inside": ["look", "why"],
     "Reference": ["functions", "config", "ops", "laws", "numerics", "accuracy", "benchmarks"],

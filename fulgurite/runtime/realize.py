@@ -586,3 +586,4 @@ def clear_caches() -> None:
     FAMILIES().clear()
     HISTORY.clear()
     SHAPES().clear()
+    SKELETONS.clear()

@@ -162,6 +162,11 @@ def masked() -> fg.Tensor:
     return fg.where(mask.any(axis=-1), fg.exp(scores).sum(axis=-1), 0.0)
 
 
+def around_zeros() -> Tensors:
+    x, y = (fg.Tensor(np.arange(n, dtype=np.uint8).reshape(8, 8)) for n in (64, 64))
+    return [(x.astype(fg.int32) - 128) @ (y.astype(fg.int32) - 3)]
+
+
 def called() -> Tensors:
     from tests.test_kernel import native
 
@@ -205,6 +210,7 @@ SAMPLES: dict[str, Sample] = {
     "widen_row_sums": Sample(lambda: [numbers(1, 3, 16, dtype=np.float16).sum(axis=-1)]),
     "drop_empty": Sample(lambda: [fg.Tensor(np.ones((0, 3), np.float32)).sum(axis=0) + 1],
                          {"simplify": False}),
+    "expand_zeros": Sample(around_zeros),
     "materialize_operands": Sample(called),
     "start_and_wait": Sample(split_rows),
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),

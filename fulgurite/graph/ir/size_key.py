@@ -77,6 +77,11 @@ class Skeletons:
             sizes.extend(found[1])
         return tuple(codes), tuple(sizes)
 
+    def clear(self) -> None:
+        """Forget every entry, and what it holds."""
+        self._known.clear()
+        self._codes.clear()
+
     def _new(self, entry: Hashable) -> tuple[int, Sizes]:
         skeleton, sizes = skeleton_of((entry,))
         for table in (self._known, self._codes):
