@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache, launch, look, models, plan, train, tune
+from . import cache, chat, launch, look, models, plan, serve, train, tune
 from . import run as run_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tune.add_command(commands)
     look.add_commands(commands)
     models.add_command(commands)
+    chat.add_commands(commands)
+    serve.add_command(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()

@@ -1,0 +1,93 @@
+"""`fulgurite serve`: a language model behind OpenAI's HTTP interface.
+
+In: a Hugging Face folder or a GGUF file. Out: a server that runs until Ctrl-C or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from typing import Any
+
+from .chat import guarded
+
+
+def add_command(commands: Any) -> None:
+    """Add `serve` to the command line."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve a language model with OpenAI's interface, and a chat page",
+        description="Serve a language model at http://HOST:PORT/v1 as OpenAI's clients expect it, "
+        "with a chat page at /. Ctrl-C or SIGTERM lets running texts end first.",
+        epilog="Needs fulgurite[serve]. Without --api-key anybody who reaches the port may ask.",
+    )
+    parser.add_argument("path", help=".gguf file, or folder with config.json")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (8000)")
+    parser.add_argument("--name", help="the model's name for clients (the file's)")
+    parser.add_argument("--slots", type=int, default=8, help="texts that are written at once (8)")
+    parser.add_argument("--queue", type=int, default=64, help="requests that may wait (64)")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds for a request, waiting included (600)"
+    )
+    parser.add_argument("--api-key", help="what clients must send (or FULGURITE_API_KEY)")
+    parser.add_argument("--template", metavar="FILE", help="a chat template instead of the model's")
+    parser.add_argument(
+        "--warm", action="store_true", help="compile for every length before the first request"
+    )
+    parser.set_defaults(run=guarded(_serve))
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from ..errors import ArgumentError
+
+    try:
+        import uvicorn
+
+        from ..serve.app import Settings, make_app
+    except ImportError as error:
+        raise ArgumentError(
+            f"serving needs a package that is missing: {error.name}",
+            "pip install 'fulgurite[llm,serve]'",
+        ) from None
+    from ..models import load
+    from ..serve import Engine
+
+    template = None
+    if arguments.template:
+        with open(arguments.template, encoding="utf-8") as file:
+            template = file.read()
+    if arguments.slots < 1 or arguments.queue < 0 or arguments.timeout <= 0:
+        raise ArgumentError("--slots, --queue or --timeout is too small", "give 1 or more")
+    model = load(arguments.path)
+    model.tokenizer.encode("")  # a missing one is told now
+    name = arguments.name or os.path.basename(os.path.normpath(arguments.path))
+    engine = Engine(model, arguments.slots, arguments.queue, arguments.warm)
+    key = arguments.api_key or os.environ.get("FULGURITE_API_KEY") or None
+    settings = Settings(name, arguments.timeout, key, template)
+    config = uvicorn.Config(
+        make_app(engine, settings), arguments.host, arguments.port, log_level="warning",
+        timeout_graceful_shutdown=int(settings.stop_within), lifespan="on",
+    )  # fmt: skip
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            for server in self.servers:
+                for socket in server.sockets:
+                    host, port = socket.getsockname()[:2]
+                    print(f"{name} at http://{host}:{port}/v1, chat page at http://{host}:{port}/",
+                          flush=True)  # fmt: skip
+
+    # uvicorn ends in order, then raises the signal once more for whoever had it before
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        Server(config).run()
+    finally:
+        engine.stop(0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    print("stopped", file=sys.stderr)
+    return 0

@@ -1,0 +1,481 @@
+"""The ASGI application: OpenAI's paths over an `Engine`, with streams, errors and counts.
+
+In: HTTP. Out: JSON, server-sent events, or the chat page. The event loop only moves messages; all
+work on tensors is the engine's. A client that goes away cancels its texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ..errors import FulguriteError
+from ..models.generate import Token
+from ..models.templates import ChatTemplate, TemplateError, chat_ids, template_for
+from .engine import Busy, Engine, Failure, Request
+from .metrics import Metrics
+from .requests import Asked, BadRequest, Body, asked, messages, prompts
+
+PAGE = Path(__file__).parent / "page.html"
+MOST_BYTES = 16 << 20  # of a request
+STATUS = {"timeout": 504, "stopped": 503, "error": 500}
+PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/models", "/health")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a server behaves."""
+
+    name: str = "fulgurite"  # the model's name, as clients see it
+    timeout: float = 600.0  # seconds that a request may take, waiting included
+    api_key: str | None = None
+    template: str | None = None  # a chat template instead of the file's
+    stop_within: float = 30.0  # seconds that texts have to end when the server stops
+
+
+def error_body(text: str, kind: str, param: str | None = None, code: str | None = None) -> Any:
+    """An error in OpenAI's form."""
+    return {"error": {"message": text, "type": kind, "param": param, "code": code}}
+
+
+def _error(error: BadRequest) -> JSONResponse:
+    kind = {429: "rate_limit_error", 401: "authentication_error"}.get(error.status)
+    kind = kind or ("invalid_request_error" if error.status < 500 else "server_error")
+    headers = {"Retry-After": "1"} if error.status in (429, 503) else None
+    body = error_body(error.text, kind, error.param, error.code)
+    return JSONResponse(body, error.status, headers)
+
+
+class Service:
+    """What the paths do."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine, self.settings, self.model = engine, settings, engine.model
+        self.metrics, self.started = Metrics(), int(time.time())
+        self._template: ChatTemplate | None = None
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The chat template."""
+        if self._template is None:
+            self._template = template_for(self.model, self.settings.template)
+        return self._template
+
+    # --- paths ---------------------------------------------------------------------------------
+
+    async def completions(self, http: HttpRequest) -> Any:
+        """`/v1/completions`: go on with texts."""
+        body = await self._body(http)
+        what = asked(body, self.model.config.vocabulary)
+        if body.data.get("max_tokens") is None and what.options.max_tokens is None:
+            what = replace(what, options=replace(what.options, max_tokens=16))
+        ids = [await self._ids(one) for one in prompts(body.data.get("prompt"))]
+        return await self._answer(http, what, ids, _Completion(self.settings.name))
+
+    async def chat(self, http: HttpRequest) -> Any:
+        """`/v1/chat/completions`: answer a conversation."""
+        body = await self._body(http)
+        what = asked(body, self.model.config.vocabulary)
+        some = messages(body.data.get("messages"))
+        tools = body.data.get("tools")
+        if tools is not None and not isinstance(tools, list):
+            raise BadRequest("'tools' must be a list", "tools")
+        try:
+            ids = await run_in_threadpool(
+                chat_ids, self.model, self.template, some, tools=tools or None
+            )
+        except TemplateError as error:
+            raise BadRequest(error.what, "messages") from None
+        if self.template.is_plain:
+            stops = (*what.options.stop, "\nuser:")
+            what = replace(what, options=replace(what.options, stop=stops))
+        self._check(ids, "messages")
+        return await self._answer(http, what, [ids], _Chat(self.settings.name))
+
+    async def embeddings(self, http: HttpRequest) -> Any:
+        """`/v1/embeddings`: the mean of a text's vectors, of length one."""
+        body = await self._body(http)
+        form = body.text("encoding_format") or "float"
+        if form not in ("float", "base64"):
+            raise BadRequest("'encoding_format' must be float or base64", "encoding_format")
+        body.refuse("dimensions")
+        ids = [await self._ids(one, "input") for one in prompts(body.data.get("input"), "input")]
+        loop, data = asyncio.get_running_loop(), []
+        for number, one in enumerate(ids):
+            future: asyncio.Future[Any] = loop.create_future()
+            self.engine.embed(one, _setter(loop, future))
+            vector = await asyncio.wait_for(future, self.settings.timeout)
+            if isinstance(vector, Failure):
+                raise BadRequest(vector.text, None, STATUS.get(vector.kind, 500))
+            raw = np.asarray(vector, np.float32)
+            shown: Any = (
+                base64.b64encode(raw.tobytes()).decode() if form == "base64" else raw.tolist()
+            )
+            data.append({"object": "embedding", "index": number, "embedding": shown})
+        count = sum(map(len, ids))
+        usage = {"prompt_tokens": count, "total_tokens": count}
+        return JSONResponse(
+            {"object": "list", "data": data, "model": self.settings.name, "usage": usage}
+        )
+
+    async def models(self, http: HttpRequest) -> Any:
+        """`/v1/models`: the one there is."""
+        one = {
+            "id": self.settings.name, "object": "model", "created": self.started,
+            "owned_by": "fulgurite", "context_length": self.model.config.context,
+        }  # fmt: skip
+        name = http.path_params.get("name")
+        if name is None:
+            return JSONResponse({"object": "list", "data": [one]})
+        if name != self.settings.name:
+            raise BadRequest(f"there is no model {name[:100]!r}", "model", 404, "model_not_found")
+        return JSONResponse(one)
+
+    async def health(self, http: HttpRequest) -> Any:
+        """`/health`: 200 while it takes requests."""
+        fine = self.engine.is_alive
+        return JSONResponse({"status": "ok" if fine else "stopping"}, 200 if fine else 503)
+
+    async def numbers(self, http: HttpRequest) -> Any:
+        """`/metrics`: in Prometheus' format."""
+        e = self.engine
+        counters = {
+            "fulgurite_prompt_tokens_total": e.prompt_tokens,
+            "fulgurite_reused_prompt_tokens_total": e.reused_tokens,
+            "fulgurite_generated_tokens_total": e.chosen_tokens,
+        }
+        gauges = {
+            "fulgurite_slots": e.slots, "fulgurite_slots_active": e.active,
+            "fulgurite_requests_waiting": e.waiting,
+        }  # fmt: skip
+        text = self.metrics.text(counters, gauges)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def page(self, http: HttpRequest) -> Any:
+        """`/`: the chat page."""
+        own = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'"}
+        return HTMLResponse(PAGE.read_text(encoding="utf-8"), headers=own)
+
+    # --- their parts ---------------------------------------------------------------------------
+
+    async def _body(self, http: HttpRequest) -> Body:
+        parts, size = [], 0
+        async for part in http.stream():
+            size += len(part)
+            if size > MOST_BYTES:
+                raise BadRequest(f"the body is larger than {MOST_BYTES} bytes", None, 413)
+            parts.append(part)
+        try:
+            return Body(json.loads(b"".join(parts)))
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(f"the body is no JSON: {str(error)[:200]}") from None
+
+    async def _ids(self, one: str | list[int], name: str = "prompt") -> list[int]:
+        ids = one if isinstance(one, list) else await run_in_threadpool(self.model.encode, one)
+        self._check(ids, name)
+        return ids
+
+    def _check(self, ids: list[int], name: str) -> None:
+        c = self.model.config
+        if not ids:
+            raise BadRequest(f"'{name}' has no tokens", name)
+        if len(ids) >= c.context:
+            text = f"'{name}' has {len(ids)} tokens; this model's context has {c.context}"
+            raise BadRequest(text, name, 400, "context_length_exceeded")
+        if any(not 0 <= n < c.vocabulary for n in ids):
+            raise BadRequest(f"'{name}' has a token that is none of {c.vocabulary}", name)
+
+    async def _answer(self, http: HttpRequest, what: Asked, ids: list[list[int]], form: Any) -> Any:
+        """Submit a text for each choice of each prompt, and answer with them."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[tuple[int, Token | Failure]] = asyncio.Queue()
+        requests = []
+        deadline = time.monotonic() + self.settings.timeout
+        for number in range(len(ids) * what.count):
+            options, choice = what.options, number % what.count
+            if options.seed is not None and choice:
+                options = replace(options, seed=options.seed + choice)
+            grammar = await run_in_threadpool(self._grammar, what.response_format)
+            put = _putter(loop, events, number)
+            requests.append(Request(ids[number // what.count], options, put, deadline, grammar))
+        self.engine.submit(*requests)
+        work = _Work(self, requests, events, sum(map(len, ids)))
+        if what.is_stream:
+            text = _stream(work, what, form)
+            return StreamingResponse(text, media_type="text/event-stream", headers=_NO_CACHE)
+        watch = asyncio.create_task(_gone(http))
+        whole = asyncio.create_task(_collect(work, what, form))
+        try:
+            await asyncio.wait((watch, whole), return_when=asyncio.FIRST_COMPLETED)
+            if whole.done():
+                return JSONResponse(whole.result())
+            self.metrics.left()
+            return PlainTextResponse("", 499)  # nobody reads it
+        finally:
+            work.end()
+            for task in (watch, whole):
+                task.cancel()
+
+    def _grammar(self, schema: Any) -> Any:
+        if schema is None:
+            return None
+        from ..models.constrain import Constraint, SchemaError
+
+        try:
+            return Constraint(schema, self.model)
+        except SchemaError as error:
+            raise BadRequest(error.what, "response_format") from None
+
+
+_NO_CACHE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+def _setter(loop: Any, future: Any) -> Callable[[Any], None]:
+    def done(value: Any) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    def deliver(value: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(done, value)
+
+    return deliver
+
+
+def _putter(loop: Any, events: Any, number: int) -> Callable[[Any], None]:
+    def deliver(value: Any) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(events.put_nowait, (number, value))
+
+    return deliver
+
+
+async def _gone(http: HttpRequest) -> None:
+    """Come back when the client has left."""
+    while not await http.is_disconnected():
+        await asyncio.sleep(0.05)
+
+
+@dataclass(eq=False)
+class _Work:
+    """The texts of one HTTP request."""
+
+    service: Service
+    requests: list[Request]
+    events: asyncio.Queue[tuple[int, Token | Failure]]
+    prompt_tokens: int
+    count: int = 0  # tokens that were written
+    first: float | None = None
+    is_ended: bool = False
+
+    async def tokens(self) -> AsyncIterator[tuple[int, Token]]:
+        """Tokens with the number of their text, until all texts have ended."""
+        left = len(self.requests)
+        while left:
+            number, event = await self.events.get()
+            if isinstance(event, Failure):
+                raise BadRequest(event.text, None, STATUS.get(event.kind, 500), event.kind)
+            if self.first is None:
+                self.first = time.monotonic() - self.requests[0].submitted
+            ends = self.service.model.config.eos
+            self.count += event.finish_reason != "stop" or event.id not in ends
+            left -= event.finish_reason is not None
+            yield number, event
+
+    def usage(self) -> dict[str, int]:
+        """How many tokens were read and written."""
+        return {
+            "prompt_tokens": self.prompt_tokens, "completion_tokens": self.count,
+            "total_tokens": self.prompt_tokens + self.count,
+        }  # fmt: skip
+
+    def end(self) -> None:
+        """Give the slots back, whatever happened."""
+        if not self.is_ended:
+            self.is_ended = True
+            for request in self.requests:
+                self.service.engine.cancel(request)
+            whole = time.monotonic() - self.requests[0].submitted
+            self.service.metrics.took(self.first, whole)
+
+
+class _Completion:
+    """The forms of `/v1/completions`."""
+
+    start, whole_kind, part_kind = "cmpl-", "text_completion", "text_completion"
+
+    def __init__(self, model: str) -> None:
+        self.head = {"id": self.start + uuid.uuid4().hex, "created": int(time.time()),
+                     "model": model}  # fmt: skip
+
+    def whole(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def part(self, text: str, is_first: bool) -> dict[str, Any]:
+        return {"text": text}
+
+    def logprobs(self, tokens: list[Token]) -> Any:
+        return {
+            "tokens": [t.text for t in tokens], "token_logprobs": [t.logprob for t in tokens],
+            "top_logprobs": None, "text_offset": None,
+        }  # fmt: skip
+
+
+class _Chat(_Completion):
+    """The forms of `/v1/chat/completions`."""
+
+    start, whole_kind, part_kind = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def whole(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+    def part(self, text: str, is_first: bool) -> dict[str, Any]:
+        first = {"role": "assistant"} if is_first else {}
+        return {"delta": {**first, **({"content": text} if text or is_first else {})}}
+
+    def logprobs(self, tokens: list[Token]) -> Any:
+        return {"content": [
+            {"token": t.text, "logprob": t.logprob, "bytes": list(t.text.encode()),
+             "top_logprobs": []} for t in tokens
+        ]}  # fmt: skip
+
+
+async def _collect(work: _Work, what: Asked, form: _Completion) -> dict[str, Any]:
+    """The whole answer."""
+    found: list[list[Token]] = [[] for _ in work.requests]
+    async for number, token in work.tokens():
+        found[number].append(token)
+    choices = [
+        {
+            "index": number, **form.whole("".join(t.text for t in tokens)),
+            "finish_reason": tokens[-1].finish_reason,
+            "logprobs": form.logprobs(tokens) if what.has_logprobs else None,
+        }
+        for number, tokens in enumerate(found)
+    ]  # fmt: skip
+    head = {**form.head, "object": form.whole_kind}
+    return {**head, "choices": choices, "usage": work.usage()}
+
+
+async def _stream(work: _Work, what: Asked, form: _Completion) -> AsyncIterator[bytes]:
+    """The answer as server-sent events."""
+    head = {**form.head, "object": form.part_kind}
+    begun: set[int] = set()
+    is_whole = False
+    try:
+        async for number, token in work.tokens():
+            if not token.text and token.finish_reason is None and not what.has_logprobs:
+                continue
+            choice = {
+                "index": number, **form.part(token.text, number not in begun),
+                "finish_reason": token.finish_reason,
+                "logprobs": form.logprobs([token]) if what.has_logprobs else None,
+            }  # fmt: skip
+            begun.add(number)
+            more = {"usage": None} if what.has_usage else {}
+            yield _event({**head, "choices": [choice], **more})
+        if what.has_usage:
+            yield _event({**head, "choices": [], "usage": work.usage()})
+        is_whole = True
+        yield b"data: [DONE]\n\n"
+    except BadRequest as error:
+        is_whole = True
+        yield _event(error_body(error.text, "server_error", None, error.code))
+    finally:
+        work.end()
+        if not is_whole:
+            work.service.metrics.left()
+
+
+def _event(data: Any) -> bytes:
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+
+
+class _Guard:
+    """Checks the key, and counts answers by path and status."""
+
+    def __init__(self, app: Any, service: Service) -> None:
+        self.app, self.service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path = scope["path"] if scope["path"] in PATHS else "other"
+
+        async def counted(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.service.metrics.answered(path, message["status"])
+            await send(message)
+
+        key = self.service.settings.api_key
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        is_open = not scope["path"].startswith("/v1/")
+        if key is None or is_open or hmac.compare_digest(given, b"Bearer " + key.encode()):
+            await self.app(scope, receive, counted)
+        else:
+            wrong = BadRequest("the API key is missing or wrong", None, 401, "invalid_api_key")
+            await _error(wrong)(scope, receive, counted)
+
+
+def make_app(engine: Engine, settings: Settings | None = None) -> Any:
+    """The ASGI application of an engine."""
+    service = Service(engine, settings or Settings())
+
+    async def bad(_: HttpRequest, error: Exception) -> JSONResponse:
+        assert isinstance(error, BadRequest)
+        return _error(error)
+
+    async def busy(_: HttpRequest, error: Exception) -> JSONResponse:
+        assert isinstance(error, Busy)
+        return _error(BadRequest(error.what, None, 429 if engine.is_alive else 503))
+
+    async def ours(_: HttpRequest, error: Exception) -> JSONResponse:
+        assert isinstance(error, FulguriteError)
+        return _error(BadRequest(error.what, None, 500))
+
+    async def plain(_: HttpRequest, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return _error(BadRequest(str(error.detail), None, error.status_code))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(engine.stop, service.settings.stop_within)
+
+    app = Starlette(
+        routes=[
+            Route("/v1/completions", service.completions, methods=["POST"]),
+            Route("/v1/chat/completions", service.chat, methods=["POST"]),
+            Route("/v1/embeddings", service.embeddings, methods=["POST"]),
+            Route("/v1/models", service.models),
+            Route("/v1/models/{name:path}", service.models),
+            Route("/health", service.health),
+            Route("/metrics", service.numbers),
+            Route("/", service.page),
+        ],
+        exception_handlers={
+            BadRequest: bad, Busy: busy, FulguriteError: ours, HTTPException: plain,
+        },
+        lifespan=lifespan,
+    )  # fmt: skip
+    guard = _Guard(app, service)
+    return guard
