@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache, chat, launch, look, models, plan, serve, train, tune
+from . import cache, chat, finetune, launch, look, models, plan, serve, train, tune
 from . import run as run_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     models.add_command(commands)
     chat.add_commands(commands)
     serve.add_command(commands)
+    finetune.add_command(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()

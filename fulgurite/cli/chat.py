@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
         description="Talk with a language model from a GGUF file or a Hugging Face folder. Type a "
         "line, read the answer as it is made; /help lists what else can be typed.",
     )
-    chat.add_argument("path", help=".gguf file, or folder with config.json")
+    add_model(chat)
     chat.add_argument("--system", metavar="TEXT", help="what the model is told before you speak")
     chat.add_argument("--template", metavar="FILE", help="a chat template instead of the model's")
     add_sampling(chat, 1024)
@@ -40,7 +40,7 @@ def add_commands(commands: Any) -> None:
         help="let a language model go on with a text: fulgurite generate model.gguf -p 'Once'",
         description="Write what a language model thinks comes after a text.",
     )
-    generate.add_argument("path", help=".gguf file, or folder with config.json")
+    add_model(generate)
     generate.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="how it begins")
     add_sampling(generate, 128)
     generate.set_defaults(run=guarded(_generate))
@@ -81,6 +81,24 @@ def sampling(arguments: argparse.Namespace) -> SamplingOptions:
     )  # fmt: skip
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The options that say which model."""
+    parser.add_argument("path", help=".gguf file, or folder with config.json")
+    parser.add_argument("--adapter", metavar="FOLDER", help="weights of `fulgurite finetune`")
+
+
+def model_of(arguments: argparse.Namespace) -> Any:
+    """The model that the options ask for."""
+    from ..models import load
+
+    model = load(arguments.path)
+    if arguments.adapter:
+        from ..models.finetune import apply
+
+        apply(model, arguments.adapter)
+    return model
+
+
 def guarded(run: Any) -> Any:
     """The command, with errors of ours as text and Ctrl-C as an end."""
 
@@ -107,10 +125,10 @@ def guarded(run: Any) -> Any:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    from ..models import Generator, load
+    from ..models import Generator
 
     options = sampling(arguments)
-    model = load(arguments.path)
+    model = model_of(arguments)
     ids = model.encode(arguments.prompt)
     print(arguments.prompt, end="", flush=True)
     _stream(Generator(model), ids, options)
@@ -140,7 +158,7 @@ def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> s
 
 
 def _chat(arguments: argparse.Namespace) -> int:
-    from ..models import Generator, load
+    from ..models import Generator
     from ..models.templates import template_for
 
     source = None
@@ -148,7 +166,7 @@ def _chat(arguments: argparse.Namespace) -> int:
         with open(arguments.template, encoding="utf-8") as file:
             source = file.read()
     options = sampling(arguments)
-    model = load(arguments.path)
+    model = model_of(arguments)
     template = template_for(model, source)
     if template.is_plain:
         print("[no chat template in the file: a plain one is used]", file=sys.stderr)

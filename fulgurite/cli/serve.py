@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from .chat import guarded
+from .chat import add_model, guarded, model_of
 
 
 def add_command(commands: Any) -> None:
@@ -23,7 +23,7 @@ def add_command(commands: Any) -> None:
         "with a chat page at /. Ctrl-C or SIGTERM lets running texts end first.",
         epilog="Needs fulgurite[serve]. Without --api-key anybody who reaches the port may ask.",
     )
-    parser.add_argument("path", help=".gguf file, or folder with config.json")
+    add_model(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (8000)")
     parser.add_argument("--name", help="the model's name for clients (the file's)")
@@ -52,7 +52,6 @@ def _serve(arguments: argparse.Namespace) -> int:
             f"serving needs a package that is missing: {error.name}",
             "pip install 'fulgurite[llm,serve]'",
         ) from None
-    from ..models import load
     from ..serve import Engine
 
     template = None
@@ -61,7 +60,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             template = file.read()
     if arguments.slots < 1 or arguments.queue < 0 or arguments.timeout <= 0:
         raise ArgumentError("--slots, --queue or --timeout is too small", "give 1 or more")
-    model = load(arguments.path)
+    model = model_of(arguments)
     model.tokenizer.encode("")  # a missing one is told now
     name = arguments.name or os.path.basename(os.path.normpath(arguments.path))
     engine = Engine(model, arguments.slots, arguments.queue, arguments.warm)

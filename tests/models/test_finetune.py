@@ -1,0 +1,95 @@
+"""Fine-tuning: the held-out loss falls, what is written is used again, and a kill changes nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fulgurite.errors import FulguriteError
+from fulgurite.models import Generator, SamplingOptions, load
+from fulgurite.models.finetune import WEIGHTS, Settings, apply, finetune
+
+from .samples import gguf_of
+
+pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.device("first")
+
+TEXT = "the rest in the tin then " * 60
+GREEDY = SamplingOptions(max_tokens=6, temperature=0, ignore_eos=True)
+SETTINGS = Settings(steps=12, batch=2, length=16, rate=0.02, rank=4, save_every=3)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "text.txt").write_text(TEXT)
+    return gguf_of(tmp_path / "tiny.gguf"), tmp_path / "text.txt"
+
+
+def test_a_lora_learns_is_used_again_and_a_killed_run_ends_with_the_same_bits(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, text = map(str, files)
+    model = load(path)
+    before = [t.id for t in Generator(model).generate([5, 6], GREEDY)]
+    report = finetune(model, text, str(tmp_path / "whole"), SETTINGS)
+    assert report.after < report.before - 0.5 and len(report.losses) == 12
+    after = [t.id for t in Generator(model).generate([5, 6], GREEDY)]
+    again = apply(load(path), str(tmp_path / "whole"))
+    assert [t.id for t in Generator(again).generate([5, 6], GREEDY)] == after != before
+    options = "--steps 12 --batch 2 --length 16 --rate 0.02 --rank 4 --save-every 3".split()
+    command = [sys.executable, "-m", "fulgurite", "finetune", path, text, *options]
+    process = subprocess.Popen(
+        [*command, "--save", str(tmp_path / "killed")], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if line.startswith("step 5:"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, seen
+    resumed = finetune(load(path), text, str(tmp_path / "killed"), resume=True)
+    assert resumed.first in (3, 6) and resumed.losses == report.losses
+    assert resumed.after == report.after and resumed.before == report.before
+    bits = [(tmp_path / run / WEIGHTS).read_bytes() for run in ("whole", "killed")]
+    assert bits[0] == bits[1]
+
+
+def test_all_weights_learn_from_lines_of_json_and_are_used_again(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "the tin then"}\n\n' * 30)
+    model = load(files[0])
+    settings = Settings(steps=4, batch=2, length=8, rate=0.01, rank=0)
+    report = finetune(model, str(lines), str(tmp_path / "full"), settings)
+    assert report.after < report.before
+    again = apply(load(files[0]), str(tmp_path / "full"))
+    ours, theirs = model.decoder.top["embed"].data.numpy(), again.decoder.top["embed"].data.numpy()
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.device("none")
+def test_what_cannot_be_trained_on_is_a_clear_error(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = load(files[0])
+    for name, text in {"a.txt": "the", "b.jsonl": '{"x": 1}', "c.jsonl": "{", "d.txt": b"\xff"}.items():
+        data = tmp_path / name
+        data.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(FulguriteError):
+            finetune(model, str(data), str(tmp_path / "no"), SETTINGS)
+    for wrong in ({"steps": 0}, {"rate": float("nan")}, {"length": 1}, {"rank": -1}):
+        with pytest.raises(FulguriteError):
+            Settings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(FulguriteError):
+        finetune(model, str(files[1]), str(tmp_path / "no"), resume=True)
+    with pytest.raises(FulguriteError):
+        apply(model, str(tmp_path))
