@@ -127,8 +127,10 @@ def add_lora(model: Model, rank: int, alpha: float, seed: int = 0) -> Trained:
     random, found = np.random.default_rng(seed), {}
     for name, place, key in _parts(model):
         matrix = place[key]
-        if not name.startswith("layers.") or not isinstance(matrix, Matrix) or (
-            len(matrix.shape) != 2
+        if (
+            not name.startswith("layers.")
+            or not isinstance(matrix, Matrix)
+            or (len(matrix.shape) != 2)
         ):
             continue
         outputs, inputs = matrix.shape

@@ -21,16 +21,19 @@ from ..errors import ArgumentError, FulguriteError
 MOST_STEPS = 200_000  # rounds of loops and calls of one rendering
 MOST_LETTERS = 4_000_000  # of any text that a template makes
 MOST_WIDTH = 64  # letters of an indentation
-METHODS = frozenset(
-    "capitalize count endswith find format get index isalnum isalpha isdigit islower isspace"
-    " isupper items join keys lower lstrip removeprefix removesuffix replace rfind rsplit rstrip"
-    " split splitlines startswith strip title upper values".split()
-)
-FILTERS = frozenset(
-    "abs attr capitalize count d default dictsort e escape first float groupby indent int items"
-    " join last length list lower map max min reject rejectattr replace reverse round safe select"
-    " selectattr sort string sum title tojson trim unique upper wordcount".split()
-)
+METHODS = frozenset((
+    "capitalize", "count", "endswith", "find", "format", "get", "index", "isalnum", "isalpha",
+    "isdigit", "islower", "isspace", "isupper", "items", "join", "keys", "lower", "lstrip",
+    "removeprefix", "removesuffix", "replace", "rfind", "rsplit", "rstrip", "split", "splitlines",
+    "startswith", "strip", "title", "upper", "values",
+))  # fmt: skip
+FILTERS = frozenset((
+    "abs", "attr", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first",
+    "float", "groupby", "indent", "int", "items", "join", "last", "length", "list", "lower",
+    "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "safe", "select",
+    "selectattr", "sort", "string", "sum", "title", "tojson", "trim", "unique", "upper",
+    "wordcount",
+))  # fmt: skip
 PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
     "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
@@ -57,7 +60,9 @@ class _Budget:
 
     def sized(self, letters: int) -> None:
         if letters > MOST_LETTERS:
-            raise TemplateError(f"the chat template makes more than {MOST_LETTERS} letters", _ADVICE)
+            raise TemplateError(
+                f"the chat template makes more than {MOST_LETTERS} letters", _ADVICE
+            )
 
     def checked(self, value: Any) -> Any:
         """The value, if it is not too large; nests are counted as often as they are reached."""

@@ -206,7 +206,7 @@ class Service:
     async def _answer(self, http: HttpRequest, what: Asked, ids: list[list[int]], form: Any) -> Any:
         """Submit a text for each choice of each prompt, and answer with them."""
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[tuple[int, Token | Failure]] = asyncio.Queue()
+        events: asyncio.Queue[tuple[int, list[Token | Failure]]] = asyncio.Queue()
         requests = []
         deadline = time.monotonic() + self.settings.timeout
         for number in range(len(ids) * what.count):
@@ -214,7 +214,7 @@ class Service:
             if options.seed is not None and choice:
                 options = replace(options, seed=options.seed + choice)
             grammar = await run_in_threadpool(self._grammar, what.response_format)
-            put = _putter(loop, events, number)
+            put = _putter(loop, events, number, what.is_stream)
             requests.append(Request(ids[number // what.count], options, put, deadline, grammar))
         self.engine.submit(*requests)
         work = _Work(self, requests, events, sum(map(len, ids)))
@@ -260,10 +260,16 @@ def _setter(loop: Any, future: Any) -> Callable[[Any], None]:
     return deliver
 
 
-def _putter(loop: Any, events: Any, number: int) -> Callable[[Any], None]:
-    def deliver(value: Any) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(events.put_nowait, (number, value))
+def _putter(loop: Any, events: Any, number: int, is_stream: bool) -> Callable[[Any], None]:
+    """What takes a text's tokens to the event loop: each at once, or all of them at the end."""
+    held: list[Any] = []
+
+    def deliver(value: Token | Failure) -> None:
+        held.append(value)
+        if is_stream or isinstance(value, Failure) or value.finish_reason is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(events.put_nowait, (number, held.copy()))
+            held.clear()
 
     return deliver
 
@@ -280,7 +286,7 @@ class _Work:
 
     service: Service
     requests: list[Request]
-    events: asyncio.Queue[tuple[int, Token | Failure]]
+    events: asyncio.Queue[tuple[int, list[Token | Failure]]]
     prompt_tokens: int
     count: int = 0  # tokens that were written
     first: float | None = None
@@ -288,17 +294,17 @@ class _Work:
 
     async def tokens(self) -> AsyncIterator[tuple[int, Token]]:
         """Tokens with the number of their text, until all texts have ended."""
-        left = len(self.requests)
+        left, ends = len(self.requests), self.service.model.config.eos
         while left:
-            number, event = await self.events.get()
-            if isinstance(event, Failure):
-                raise BadRequest(event.text, None, STATUS.get(event.kind, 500), event.kind)
-            if self.first is None:
-                self.first = time.monotonic() - self.requests[0].submitted
-            ends = self.service.model.config.eos
-            self.count += event.finish_reason != "stop" or event.id not in ends
-            left -= event.finish_reason is not None
-            yield number, event
+            number, some = await self.events.get()
+            for event in some:
+                if isinstance(event, Failure):
+                    raise BadRequest(event.text, None, STATUS.get(event.kind, 500), event.kind)
+                if self.first is None:
+                    self.first = time.monotonic() - self.requests[0].submitted
+                self.count += event.finish_reason != "stop" or event.id not in ends
+                left -= event.finish_reason is not None
+                yield number, event
 
     def usage(self) -> dict[str, int]:
         """How many tokens were read and written."""

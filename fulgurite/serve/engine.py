@@ -197,7 +197,7 @@ class Engine:
         return None
 
     def _join(self) -> None:
-        """Give free slots to those who wait longest, each the slot that holds most of its prompt."""
+        """Give free slots to those who wait longest, each the one with most of its prompt."""
         free = [place for place in self._places if place.request is None]
         while free and self._waiting:
             request = self._waiting.popleft()

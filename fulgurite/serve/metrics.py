@@ -67,9 +67,7 @@ class Metrics:
                 "# TYPE fulgurite_requests_total counter",
             ]
             for (path, status), count in sorted(self.answers.items()):
-                lines.append(
-                    f'fulgurite_requests_total{{path="{path}",status="{status}"}} {count}'
-                )
+                lines.append(f'fulgurite_requests_total{{path="{path}",status="{status}"}} {count}')
             numbers = {"fulgurite_cancelled_total": self.cancelled, **counters}
             for kind, some in (("counter", numbers), ("gauge", gauges)):
                 for name, value in some.items():

@@ -21,7 +21,8 @@ CHATML = """{% for message in messages %}
     {% if loop.first and messages[0]['role'] != 'system' %}
 {{ '<|im_start|>system\nYou are kind.<|im_end|>\n' }}
     {% endif %}
-{{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim + '<|im_end|>' + '\n'}}{% endfor %}
+{{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim + '<|im_end|>' + '\n'}}{%
+endfor %}
 {% if add_generation_prompt %}
 {{ '<|im_start|>assistant\n' }}{% endif %}"""
 MISTRAL = (

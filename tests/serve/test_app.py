@@ -194,9 +194,7 @@ def test_a_request_that_takes_too_long_ends_with_an_error(model: Any) -> None:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(5.0), pytest.param(600.0, marks=pytest.mark.slow)]
 )
-def test_many_clients_at_once_get_what_each_would_get_alone(
-    server: Any, seconds: float
-) -> None:
+def test_many_clients_at_once_get_what_each_would_get_alone(server: Any, seconds: float) -> None:
     chance = random.Random(5)
     asked = []
     for number in range(24):
