@@ -41,7 +41,7 @@ test-distributed: $(VENV)/.installed-dev  ## launch jobs of several ranks on thi
 
 test-browser: $(VENV)/.installed-dev  ## look at generated pages, where a Chromium is installed
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then \
-	  $(PIP) 'playwright>=1.40' && $(BIN)/python -m pytest -q -m browser tests/look $(ARGS); \
+	  $(PIP) 'playwright>=1.40' && $(BIN)/python -m pytest -q -m browser tests/look tests/serve $(ARGS); \
 	else echo "no Chromium is installed: pages are not looked at"; fi
 
 test-torch: $(TORCH)/.installed  ## run models of torch, in an environment with torch
@@ -89,7 +89,7 @@ $(BIN)/python:
 $(TORCH)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing torch and libraries of models into $(TORCH) (once, a few minutes)"
 	@test -x $(TORCH)/bin/python || $(BIN)/python -m venv $(TORCH)
-	@$(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,torch]' torch==2.13.0 expecttest
+	@$(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,torch]' torch==2.13.0 expecttest openai
 	@for name in torchvision timm transformers lightning gguf sentencepiece; do \
 	  $(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0 $$name \
 	    || echo "there is no $$name here: its models are left out"; \

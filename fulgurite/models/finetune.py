@@ -124,7 +124,8 @@ def _parts(model: Model) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 def add_lora(model: Model, rank: int, alpha: float, seed: int = 0) -> Trained:
     """Put a LoRA around every matrix of the layers; what is to be trained."""
-    random, found = np.random.default_rng(seed), {}
+    random = np.random.default_rng(seed)
+    found: dict[str, fg.Tensor] = {}
     for name, place, key in _parts(model):
         matrix = place[key]
         if (

@@ -182,7 +182,7 @@ def _environment() -> Any:
     jinja2 = _library()
     nodes = jinja2.nodes
 
-    class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):  # type: ignore[name-defined]
+    class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc,name-defined]
         intercepted_binops = frozenset(["*", "**", "+", "%", "//", "/", "-"])
         budget = _Budget()
 
@@ -235,7 +235,7 @@ def _environment() -> Any:
             _check_binop(self.budget, operator, left, right)
             return super().call_binop(context, operator, left, right)
 
-    environment = Environment(
+    environment: Any = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols],
         finalize=lambda value: environment.budget.checked(value),
     )  # fmt: skip

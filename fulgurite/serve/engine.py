@@ -106,7 +106,7 @@ class Engine:
         self._changed = threading.Condition()
         self._is_stopping = False
         self._ends = float("inf")
-        self._embed = fg.jit(_mean_hidden)
+        self._embed: Any = fg.jit(_mean_hidden)
         self._thread = threading.Thread(target=self._run, name="fulgurite engine", daemon=True)
         self._thread.start()
 
@@ -275,7 +275,7 @@ class Engine:
         allowed = None if grammar is None else grammar.allowed()
         chosen, logprob = place.sampler.choose(logits, allowed)
         self.chosen_tokens += 1
-        ends = () if options.ignore_eos else self.model.config.eos
+        ends = () if options.ignore_eos and grammar is None else self.model.config.eos
         if chosen in ends:
             return Token(chosen, place.text.end(), logprob, "stop")
         if grammar is not None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +22,14 @@ pytestmark = pytest.mark.device("first")
 
 TEXT = "the rest in the tin then " * 60
 GREEDY = SamplingOptions(max_tokens=6, temperature=0, ignore_eos=True)
+ONE: dict[str, Any] = {"llama.block_count": 1}
 SETTINGS = Settings(steps=12, batch=2, length=16, rate=0.02, rank=4, save_every=3)
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "text.txt").write_text(TEXT)
-    return gguf_of(tmp_path / "tiny.gguf", **{"llama.block_count": 1}), tmp_path / "text.txt"
+    return gguf_of(tmp_path / "tiny.gguf", **ONE), tmp_path / "text.txt"
 
 
 def test_a_lora_learns_is_used_again_and_a_killed_run_ends_with_the_same_bits(
@@ -90,7 +92,7 @@ def test_what_cannot_be_trained_on_is_a_clear_error(
             finetune(model, str(data), str(tmp_path / "no"), SETTINGS)
     for wrong in ({"steps": 0}, {"rate": float("nan")}, {"length": 1}, {"rank": -1}):
         with pytest.raises(FulguriteError):
-            Settings(**wrong)  # type: ignore[arg-type]
+            Settings(**wrong)
     with pytest.raises(FulguriteError):
         finetune(model, str(files[1]), str(tmp_path / "no"), resume=True)
     with pytest.raises(FulguriteError):

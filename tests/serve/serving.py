@@ -15,10 +15,12 @@ from fulgurite.models import load
 from fulgurite.serve import Engine
 from tests.models.samples import gguf_of
 
+ONE: dict[str, Any] = {"llama.block_count": 1}
+
 
 def tiny(folder: Path) -> Any:
     """A model with a tokeniser, small enough to serve on a thread beside its clients."""
-    return load(gguf_of(folder / "tiny.gguf", **{"llama.block_count": 1}))
+    return load(gguf_of(folder / "tiny.gguf", **ONE))
 
 
 class Client:

@@ -108,6 +108,18 @@ def test_models_health_embeddings_and_metrics(client: Client) -> None:
     assert "fulgurite_slots 4\n" in text and "fulgurite_request_seconds_count" in text
 
 
+def test_a_schema_makes_the_text_json(client: Client) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "boolean"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+    body = {"messages": TOLD, "max_tokens": 60, "response_format": form, "seed": 1}
+    choice = client.ask(CHAT, body)[1]["choices"][0]
+    found = json.loads(choice["message"]["content"])
+    assert choice["finish_reason"] == "stop" and set(found) == {"a", "b"}
+    form["json_schema"]["schema"] = {"type": "string", "pattern": "a"}  # type: ignore[index]
+    status, wrong = client.ask(CHAT, body)
+    assert status == 400 and "'pattern'" in wrong["error"]["message"]
+
+
 WRONG: list[tuple[str, Any, str]] = [
     (TEXT, "{", "no JSON"),
     (TEXT, "[" * 100000, "no JSON"),

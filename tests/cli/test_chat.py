@@ -1,0 +1,47 @@
+"""`fulgurite chat` and `fulgurite generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fulgurite import cli
+from tests.models.samples import gguf_of
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+ONE: dict[str, Any] = {"llama.block_count": 1}
+pytestmark = pytest.mark.device("first")
+
+
+def test_a_conversation_and_a_text_at_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(gguf_of(tmp_path / "tiny.gguf", **ONE))
+    lines = iter(
+        ["/help", "the tin", "/what", "then", "/reset", "the tin", "", "/system Be", "/exit"]
+    )
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    assert cli.main(["chat", path, "-n", "4", "-t", "0", "--system", "the"]) == 0
+    found = capsys.readouterr()
+    answers = found.out.splitlines()
+    assert len(answers) >= 3 and answers[0] == answers[-1]
+    assert found.err.count("first token after") == 3 and "/what is no command" in found.err
+    assert "a plain one is used" in found.err and next(lines, None) is None
+    asked = ["generate", path, "-p", "the", "-n", "5", "--seed", "3"]
+    assert cli.main(asked) == 0
+    first = capsys.readouterr().out
+    assert cli.main(asked) == 0
+    assert first.startswith("the") and capsys.readouterr().out == first
+
+
+def test_what_is_wrong_is_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["chat", str(tmp_path / "none.gguf")]) == 1
+    assert "none.gguf" in capsys.readouterr().err
+    path = str(gguf_of(tmp_path / "tiny.gguf"))
+    assert cli.main(["generate", path, "-p", "the", "--top-p", "7"]) == 1
+    assert "top_p is 7" in capsys.readouterr().err
