@@ -22,7 +22,8 @@ NAV: dict[str, list[str]] = {
     "Start": ["quickstart", "coming-from", "gallery"],
     "How it works": ["how-it-works", "search", "mechanisms", "where", "glossary"],
     "Guides": [
-        "training", "language-models", "serving", "nn", "io", "jit", "state", "variables", "control", "random", "transforms",
+        "training", "language-models", "serving", "nn", "io", "jit", "state", "variables",
+        "control", "random", "transforms",
         "interchange", "onnx", "torch", "cuda", "distributed", "escape", "cache",
     ],
     "Looking inside": ["look", "why"],

@@ -102,19 +102,23 @@ class Grammar:
         words = {word for word in schema if word not in SILENT}
         if "$ref" in words:
             return self._reference(schema["$ref"], depth)
-        for word in ("enum", "const"):
-            if word in words:
-                values = schema[word] if word == "enum" else [schema[word]]
-                if not isinstance(values, list) or not values:
-                    raise SchemaError(f"'{word}' has no values")
-                return self.rule([(_text(json.dumps(v, ensure_ascii=False)),) for v in values])
-        if "anyOf" in words:
-            if words != {"anyOf"} or not isinstance(schema["anyOf"], list) or not schema["anyOf"]:
-                raise SchemaError("'anyOf' must be a list, without other words beside it")
-            return self.rule([(self.schema(one, depth + 1),) for one in schema["anyOf"]])
+        if words & {"enum", "const", "anyOf"}:
+            return self._chosen(schema, words, depth)
         if not words:
             return self.anything
         return self.rule(self._typed(schema, words, depth))
+
+    def _chosen(self, schema: dict[str, Any], words: set[str], depth: int) -> Symbol:
+        """One of some values, or of some schemas."""
+        word = next(one for one in ("enum", "const", "anyOf") if one in words)
+        some = [schema[word]] if word == "const" else schema[word]
+        if not isinstance(some, list) or not some:
+            raise SchemaError(f"'{word}' must be a list that is not empty")
+        if word != "anyOf":
+            return self.rule([(_text(json.dumps(one, ensure_ascii=False)),) for one in some])
+        if words != {word}:
+            raise SchemaError("'anyOf' must not have other words beside it")
+        return self.rule([(self.schema(one, depth + 1),) for one in some])
 
     def _reference(self, name: Any, depth: int) -> Symbol:
         if not isinstance(name, str) or not name.startswith("#"):

@@ -185,27 +185,24 @@ def _format(value: Any) -> Any:
 
 def prompts(value: Any, name: str = "prompt") -> list[str | list[int]]:
     """Texts or lists of tokens, of which there may be one or several."""
-    if isinstance(value, str):
-        found: list[Any] = [value]
-    elif isinstance(value, list) and value and all(_is_token(one) for one in value):
-        found = [value]
-    elif isinstance(value, list) and value:
-        found = value
-    else:
+    found: Any = [value] if isinstance(value, str) or _are_tokens(value) else value
+    if not isinstance(found, list) or not found:
         raise BadRequest(f"'{name}' must be a string, or a list of strings or tokens", name)
     if len(found) > MOST_PROMPTS:
         raise BadRequest(f"'{name}' has more than {MOST_PROMPTS} texts", name)
     for one in found:
-        is_tokens = isinstance(one, list) and one and all(_is_token(n) for n in one)
-        if not isinstance(one, str) and not is_tokens:
+        if not isinstance(one, str) and not _are_tokens(one):
             raise BadRequest(f"'{name}' has {_short(one)}, which is no text and no tokens", name)
     if sum(len(one) for one in found) > MOST_TEXT:
         raise BadRequest(f"'{name}' is longer than {MOST_TEXT} letters", name)
-    return found
+    return list(found)
 
 
-def _is_token(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _are_tokens(value: Any) -> bool:
+    """True if it is a list of whole numbers."""
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(one, int) and not isinstance(one, bool) for one in value)
 
 
 def messages(value: Any) -> list[dict[str, Any]]:
