@@ -128,7 +128,8 @@ def classes() -> set[type]:
             try:
                 members = vars(importlib.import_module(module.name)).values()
             except ModuleNotFoundError as missing:
-                assert missing.name in ("torch", "triton", "starlette")  # extras: not installed everywhere
+                extras = ("torch", "triton", "starlette")  # not installed everywhere
+                assert missing.name in extras
                 continue
             found |= {m for m in members if inspect.isclass(m) and m.__module__ == module.name}
     return found

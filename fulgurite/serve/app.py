@@ -219,8 +219,7 @@ class Service:
         self.engine.submit(*requests)
         work = _Work(self, requests, events, sum(map(len, ids)))
         if what.is_stream:
-            text = _stream(work, what, form)
-            return StreamingResponse(text, media_type="text/event-stream", headers=_NO_CACHE)
+            return _Events(work, _stream(work, what, form))
         watch = asyncio.create_task(_gone(http))
         whole = asyncio.create_task(_collect(work, what, form))
         try:
@@ -413,6 +412,20 @@ async def _stream(work: _Work, what: Asked, form: _Completion) -> AsyncIterator[
 
 def _event(data: Any) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+
+
+class _Events(StreamingResponse):  # type: ignore[misc]
+    """A stream whose slots are given back even if the client left before it began."""
+
+    def __init__(self, work: _Work, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=_NO_CACHE)
+        self.work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.work.end()
 
 
 class _Guard:

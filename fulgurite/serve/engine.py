@@ -27,6 +27,7 @@ from ..models.generate import Batch, Text, Token
 from ..models.sampling import Sampler, SamplingOptions
 
 EMBED = 64  # texts that are embedded are filled up to a multiple of so many tokens
+IDLE = 60.0  # seconds without a request after which prompts are forgotten and memory given back
 
 
 class Busy(FulguriteError, RuntimeError):
@@ -167,7 +168,8 @@ class Engine:
                 while not (self._waiting or self._jobs or self.active):
                     if self._is_stopping:
                         return
-                    self._changed.wait()
+                    if not self._changed.wait(IDLE):
+                        self._forget()
                 job = self._jobs.popleft() if self._jobs else None
                 self._drop()
                 self._join()
@@ -175,6 +177,12 @@ class Engine:
                 self._embedded(job)
             self._read()
             self._step()
+
+    def _forget(self) -> None:
+        """Give the memory of prompts back that somebody might have gone on with."""
+        for place in self._places:
+            place.held = []
+            self.batch.release(place.slot)
 
     def _drop(self) -> None:
         """Let go of what was cancelled or is late."""
@@ -212,8 +220,11 @@ class Engine:
             place.held = chunks[:same]
             place.waiting = deque(chunks[same:])
             place.request, place.count, place.token = request, 0, -1
-            place.sampler = Sampler(request.options, request.ids)
-            place.text = Text(self.model.text_stream(), request.options.stop)
+            try:
+                place.sampler = Sampler(request.options, request.ids)
+                place.text = Text(self.model.text_stream(), request.options.stop)
+            except Exception as error:
+                self._leave(place, Failure("error", str(error)))
 
     def _leave(self, place: _Place, last: Token | Failure) -> None:
         request = place.request

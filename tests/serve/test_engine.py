@@ -1,0 +1,82 @@
+"""The engine without HTTP: prefixes are read once, one text fails alone, memory returns."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fulgurite.models import SamplingOptions
+from fulgurite.models.generate import Token
+from fulgurite.serve import Busy, Engine, Failure, Request
+
+from .serving import tiny
+
+pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.device("first")
+
+GREEDY = SamplingOptions(max_tokens=5, temperature=0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    found = Engine(tiny(tmp_path_factory.mktemp("tiny")), slots=4, queue=2)
+    yield found
+    found.stop(5)
+
+
+def ask(engine: Engine, ids: list[int], options: SamplingOptions = GREEDY, **more: Any) -> Any:
+    """The tokens of a text, or why there are none."""
+    events: queue.SimpleQueue[Token | Failure] = queue.SimpleQueue()
+    engine.submit(Request(ids, options, events.put, **more))
+    found = []
+    while True:
+        event = events.get(timeout=60)
+        if isinstance(event, Failure):
+            return event
+        found.append(event.id)
+        if event.finish_reason is not None:
+            return found
+
+
+def test_a_prompt_that_begins_as_an_earlier_one_is_read_from_there_to_the_same_text(
+    engine: Engine,
+) -> None:
+    start = [20 + n % 200 for n in range(40)]  # two whole chunks and a half
+    ids = [*start[:32], 7, 8, 9]
+    first = ask(engine, ids)
+    before = engine.reused_tokens
+    assert ask(engine, start) and engine.reused_tokens == before + 32
+    assert ask(engine, ids) == first and engine.reused_tokens == before + 64
+    engine._forget()
+    assert ask(engine, ids) == first and engine.reused_tokens == before + 64
+
+
+def test_a_text_that_fails_leaves_the_others_alone(engine: Engine) -> None:
+    class Broken:
+        def allowed(self) -> Any:
+            raise ValueError("broken")
+
+    right = ask(engine, [5, 6, 7])
+    failure = ask(engine, [5, 6, 7], grammar=Broken())
+    assert failure == Failure("error", "broken") and engine.active == 0
+    assert ask(engine, [5, 6, 7]) == right
+    assert ask(engine, [9999]).kind == "error" and ask(engine, [5, 6, 7]) == right
+    assert ask(engine, [5, 6], deadline=0.0).kind == "timeout"
+
+
+def test_what_does_not_fit_is_refused_as_a_whole_and_a_stop_ends_all(tmp_path: Path) -> None:
+    engine = Engine(tiny(tmp_path), slots=4, queue=2)
+    events: list[Any] = []
+    long = SamplingOptions(max_tokens=2000, temperature=0, ignore_eos=True)
+    some = [Request([5], long, events.append) for _ in range(7)]
+    with pytest.raises(Busy, match="waiting already"):
+        engine.submit(*some)
+    engine.submit(*some[:6])
+    engine.stop(0.0)
+    assert sum(event == Failure("stopped", "the server was stopped") for event in events) == 6
+    with pytest.raises(Busy, match="stopping"):
+        engine.submit(some[6])
