@@ -217,9 +217,7 @@ def test_many_clients_at_once_get_what_each_would_get_alone(server: Any, seconds
         asked.append(body | {"temperature": chance.choice([0, 0.9]), "ignore_eos": True})
     alone = Client(server.port)
     texts = [alone.ask(TEXT, body)[1]["choices"][0]["text"] for body in asked]
-    start = time.monotonic()
     assert texts == [alone.ask(TEXT, body)[1]["choices"][0]["text"] for body in asked]
-    single = len(asked) / (time.monotonic() - start)
     ends, wrong, counts, firsts = time.monotonic() + seconds, [], [0] * 4, []
 
     def work(seed: int) -> None:
@@ -269,9 +267,10 @@ def test_many_clients_at_once_get_what_each_would_get_alone(server: Any, seconds
     until(lambda: server.engine.active + server.engine.waiting == 0)
     assert all(counts)
     late = np.percentile(firsts, 99) if firsts else 0
-    print(f"{single:.1f} texts/s alone; bad, left, streamed, whole: {counts} in {seconds} s, "
-          f"{sum(counts[1:]) / seconds / single:.1f} times as many; "
-          f"99 % of first tokens within {late:.2f} s")  # fmt: skip
+    print(
+        f"bad, left, streamed, whole: {counts} in {seconds} s; 99 % of first tokens within "
+        f"{late:.2f} s"
+    )
     alone.close()
 
 
