@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -113,3 +116,19 @@ def test_an_error_of_memory_names_the_five_largest_values_and_their_lines() -> N
     assert caught.value.holders[0].nbytes == 4 * large.size
     assert f"64.0 MiB float32[4096, 4096] from {__file__}:{here}" in str(caught.value)
     assert f"at {__file__}" in str(caught.value)
+
+
+def test_cycles_that_nobody_reaches_are_no_part_of_a_difference() -> None:
+    def lost() -> None:
+        cycle: list[Any] = [fg.Tensor(np.ones(8, np.float32)).realize()]
+        cycle.append(cycle)
+
+    gc.collect()
+    gc.disable()
+    try:
+        lost()
+        before = fg.memory_report()
+        gc.collect()
+        assert not (fg.memory_report() - before).went
+    finally:
+        gc.enable()
