@@ -101,7 +101,7 @@ def run_script(script: str, arguments: Sequence[str]) -> int:
             return end.code or 0
         print(end.code, file=sys.stderr)
         return 1
-    except Exception:
+    except (Exception, KeyboardInterrupt):  # what ran until then is shown all the same
         traceback.print_exc()
         return 1
     finally:
@@ -121,6 +121,16 @@ def _profiled(command: str, arguments: argparse.Namespace) -> tuple[int, Profile
     match arguments.arguments:
         case ["-o" | "--output", file, *rest] if getattr(arguments, "output", None) == "":
             arguments.output, arguments.arguments = file, rest
+    for name in ("output", "folded"):  # before the script runs, which may go to another folder
+        file = getattr(arguments, name, "")
+        problem = _unwritable(file) if file else ""
+        if problem:
+            print(f"fulgurite {command}: {problem}", file=sys.stderr)
+            return 1, None
+        if file:
+            setattr(arguments, name, os.path.abspath(file))
+    if hasattr(arguments, "graph"):
+        arguments.output = arguments.output or os.path.abspath("page.html")
     get_device(current().device)  # started before the clock is
     with profile() as found:
         if arguments.script.endswith(".onnx"):
@@ -130,6 +140,16 @@ def _profiled(command: str, arguments: argparse.Namespace) -> tuple[int, Profile
         else:
             code = run_script(arguments.script, arguments.arguments)
     return code, found
+
+
+def _unwritable(file: str) -> str:
+    """Why a file cannot be written; nothing if it can be."""
+    folder = os.path.dirname(os.path.abspath(file))
+    if os.path.isdir(file):
+        return f"{file} is a folder: give the name of a file"
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder} for {os.path.basename(file)}"
+    return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written to"
 
 
 def _why(arguments: argparse.Namespace) -> int:
@@ -158,7 +178,7 @@ def _viz(arguments: argparse.Namespace) -> int:
         return 1
     chosen, title = graphs[arguments.graph - 1], os.path.basename(arguments.script)
     data = viz_data(chosen, profile=found, assembly=not arguments.no_assembly)
-    path = Page(data, title).save(arguments.output or "page.html")
+    path = Page(data, title).save(arguments.output)
     print(f"wrote {path}: {len(data['kernels'])} kernels of {len(data['graph']['nodes'])} ops")
     return code
 

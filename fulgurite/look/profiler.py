@@ -29,6 +29,7 @@ from .limits import Rates, rates_of
 from .tables import show_profile
 
 _lock = threading.Lock()
+_open: list[Profile] = []  # those being taken, the innermost last
 
 
 class KernelRun(NamedTuple):
@@ -78,17 +79,19 @@ class Profile:
         self.cache: dict[str, int] = {}  # hits and misses of the caches in the block
         self._runs: list[KernelRun] | None = None
         self._rates: dict[str, Rates] = {}
+        self._outer: Profile | None = None  # is told what this one is told
 
     # --- recording -------------------------------------------------------------------------------
 
     def __enter__(self) -> Profile:
-        if not _lock.acquire(blocking=False):
-            raise ArgumentError("a profile is being taken already", "end that one first")
         self._before = _hits()
-        for device in devices_in_use():
-            device.synchronize()
-            device.record(self)
-        NOW.recorder = self
+        with _lock:
+            self._outer = _open[-1] if _open else None
+            _open.append(self)
+            for device in devices_in_use():
+                device.synchronize()
+                device.record(self)
+            NOW.recorder = self
         self.begin = time.perf_counter_ns()
         return self
 
@@ -101,24 +104,35 @@ class Profile:
                 device.synchronize()
             self.end = time.perf_counter_ns()
         finally:
-            NOW.recorder = None
-            for device in devices_in_use():
-                device.record(None)
-            _lock.release()
+            with _lock:
+                _open.remove(self)
+                left = _open[-1] if _open else None
+                NOW.recorder = left
+                for device in devices_in_use():
+                    device.record(left)
         now = _hits()
         self.cache = {name: now[name] - self._before.get(name, 0) for name in now}
 
     def launched(self, launches: Launches) -> None:
         """Kernels ran: looked at when somebody asks."""
-        self._launches.append(launches)
+        if not self.end:
+            self._launches.append(launches)
+        if self._outer is not None:
+            self._outer.launched(launches)
 
     def copied(self, copy: Copy) -> None:
         """Values were copied."""
-        self.copies.append(copy)
+        if not self.end:
+            self.copies.append(copy)
+        if self._outer is not None:
+            self._outer.copied(copy)
 
     def noted(self, event: Event) -> None:
         """Something was compiled."""
-        self.events.append(event)
+        if not self.end:
+            self.events.append(event)
+        if self._outer is not None:
+            self._outer.noted(event)
 
     # --- what was recorded -----------------------------------------------------------------------
 

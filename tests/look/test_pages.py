@@ -159,6 +159,10 @@ def test_passes_are_stepped_with_arrows_and_links_lead_there(opened: Any) -> Non
     opened.goto(opened.address + "#view=kernels&kernel=1")
     drawn(opened, "view=kernels&kernel=1")
     assert heading(opened).startswith("2. ") and opened.locator("main pre").count() >= 3
+    for wrong in ("view=kernels&kernel=abc", "view=passes&step=-7", "view=graph&node=99999"):
+        opened.goto(f"{opened.address}#{wrong}")
+        drawn(opened, wrong)
+    assert opened.said == []
 
 
 @pytest.mark.browser
@@ -241,3 +245,15 @@ def test_it_is_light_or_dark_and_everything_has_a_name(opened: Any) -> None:
         )
         assert nameless == 0
     assert opened.said == []
+
+
+def test_a_file_that_cannot_be_written_is_said_before_the_script_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "work.py"
+    script.write_text("raise SystemExit('it ran')\n")
+    for command in ("viz", "trace"):
+        assert cli.main([command, "-o", str(tmp_path), str(script)]) == 1
+        assert cli.main([command, "-o", str(tmp_path / "no" / "x"), str(script)]) == 1
+    said = capsys.readouterr().err
+    assert "is a folder" in said and "there is no folder" in said and "it ran" not in said

@@ -143,9 +143,18 @@ def test_the_table_names_what_it_is_by_and_refuses_what_it_does_not_know() -> No
         p.table("colour")
 
 
-def test_one_profile_at_a_time_and_none_is_left_behind_by_an_error() -> None:
-    with fg.profile(), pytest.raises(ArgumentError, match="taken already"), fg.profile():
-        pass
+def test_profiles_nest_and_the_outer_one_has_all() -> None:
+    x = fg.Tensor(DATA).realize()
+    with fg.config(tier="native"), fg.profile() as outer:
+        (x @ x).realize()
+        with fg.profile() as inner:
+            (x + x.sum()).realize()
+        (x @ x @ x).realize()
+    counts = [sum([row.calls for row in p.kernels]) for p in (inner, outer)]
+    assert 0 < counts[0] < counts[1] and inner.seconds < outer.seconds
+
+
+def test_none_is_left_behind_by_an_error() -> None:
     with pytest.raises(ZeroDivisionError), fg.profile():
         1 / 0  # noqa: B018
     with fg.profile() as p:

@@ -50,6 +50,9 @@ function arrived() {
   SHOW[where.view]($("view"));
   document.documentElement.dataset.drawn = location.hash;
 }
+function within(text, list) {  // a place in a list: of the address, which anybody may have written
+  return Math.max(0, Math.min(Math.trunc(Number(text)) || 0, list.length - 1));
+}
 function details(title, ...children) {
   $("details").hidden = false;
   $("details").replaceChildren(el("h2", {}, title), ...children.flat().filter(Boolean));
@@ -182,7 +185,7 @@ function drawGraph(root) {
   const centre = marked !== undefined ? layout.node(String(marked)) : { x: size.width / 2, y: 0 };
   const top = marked !== undefined ? box.height / 2 - centre.y * scale : 20;
   svg.call(zoom.transform, d3.zoomIdentity.translate(box.width / 2 - centre.x * scale, top).scale(scale));
-  if (where.node != null) nodeDetails(D.graph.nodes[Number(where.node)]);
+  if (D.graph.nodes[where.node]) nodeDetails(D.graph.nodes[where.node]);
 }
 function clicked(item) {
   if (item.node) return go({ view: "graph", node: item.node.id });
@@ -213,7 +216,7 @@ function compared(mine, theirs, kind) {
 }
 const stripped = (line) => line.replace(/%\d+/g, "%").trim();
 function drawPasses(root) {
-  const step = Math.min(Number(where.step || 0), D.passes.length - 1), [before, after] = texts()[step];
+  const step = within(where.step, D.passes), [before, after] = texts()[step];
   const pass = D.passes[step];
   const nav = el("nav", { "aria-label": "Passes" }, D.passes.map((p, i) => el("button",
     { "aria-current": i === step, class: p.changed ? "" : "same", onclick: () => go({ view: "passes", step: i }) },
@@ -272,7 +275,7 @@ function drawEgraph(root) {
   }
 }
 function drawKernels(root) {
-  const number = Math.min(Number(where.kernel || 0), D.kernels.length - 1);
+  const number = within(where.kernel, D.kernels);
   const k = D.kernels[number], code = D.codes[k.code];
   const nav = el("nav", { "aria-label": "Kernels" }, D.kernels.map((one, i) => el("button",
     { "aria-current": i === number, onclick: () => go({ view: "kernels", kernel: i }) }, `${i + 1}. ${one.name}`)));
@@ -417,16 +420,17 @@ function key(event) {
     go({ view: where.view, [stepped[0]]: next });
   }
 }
-function theme(name) {
+function theme(name, keep = true) {
   document.documentElement.dataset.theme = name;
-  try { localStorage.setItem("fulgurite-theme", name); } catch { /* a page of a file may have none */ }
+  if (keep) try { localStorage.setItem("fulgurite-theme", name); } catch { /* a page of a file may have none */ }
 }
 async function begin() {
   D = await unpacked();
   divide();
   let kept = null;
   try { kept = localStorage.getItem("fulgurite-theme"); } catch { /* as above */ }
-  theme(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  theme(kept || (dark.matches ? "dark" : "light"), false);
   VIEWS.forEach((view, i) => $("tabs").append(el("button", { role: "tab", "data-view": view, title: `key ${i + 1}`,
     onclick: () => go({ view }) }, TITLES[view])));
   $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
