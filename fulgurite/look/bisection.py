@@ -1,10 +1,12 @@
 """`fg.compare(fn, "cpu", "reference")`: the first op whose values differ on two devices.
 
-In: a function and its arguments. Out: a `Comparison`. The function is called once; its graph is
-given to both devices with the same inputs. If results part, the op that began it is looked for by
-bisection: nodes of the graph, in order, are computed alone on both devices, each as a device would
-compute it if it were asked for nothing else, until one parts whose sources all agree. What parts
-only as a whole, when all is fused, is the result itself: no op before it did.
+In: a function and its arguments. Out: a `Comparison`. The function is called once (of `fg.jit` the
+function inside); its graph is given to both devices with the same inputs. What it reads or realizes
+on the way is computed once and is such an input: the lines where that happened are named. If
+results part, the op that began it is looked for by bisection: nodes of the graph, in order, are
+computed alone on both devices, each as a device would compute it if it were asked for nothing else,
+until one parts whose sources all agree. What parts only as a whole, when all is fused, is the
+result itself: no op before it did.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from ..core.substitute import substitute
 from ..errors import ArgumentError
 from ..graph.ir.cache_key import normalize
 from ..graph.ir.registry import REGISTRY
+from ..jit.function import Jitted
 from ..runtime.device import get_device, has_device
 from ..runtime.realize import inputs_of, lookup, storage_of, value_node
 from ..runtime.step_executor import concrete
 from ..tensor import Tensor
+from .profiler import Profile
 
 _RELATIVE = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-4, "complex64": 1e-4}
 _NARROW = 2e-2  # of floats of 16 bits and fewer
@@ -46,17 +50,21 @@ class Comparison(NamedTuple):
     place: tuple[int, ...] = ()  # of the element that differs most
     values: tuple[Any, Any] = (0.0, 0.0)  # there, on both devices
     probes: int = 0  # nodes that were computed on both
+    inside: tuple[str, ...] = ()  # lines whose values were computed in the call, on one device
 
     def __str__(self) -> str:
         a, b = self.devices
+        told = [f"  not compared, as the call itself computed it, on {a}: {', '.join(self.inside)}"]
+        told = told if self.inside else []
         if self.equal:
-            return f"{a} and {b} agree: results differ by {self.error:.2g} at most"
+            head = f"{a} and {b} agree: results differ by {self.error:.2g} at most"
+            return "\n".join([head, *told])
         at = f" at {list(self.place)}" if self.place else ""
         return "\n".join([
             f"{a} and {b} part at {self.op} of shape {list(self.shape)}",
             f"  at {self.line or 'no line known'}",
             f"  {self.values[0]} on {a}, {self.values[1]} on {b}{at}; all it reads agrees",
-            f"  found by {self.probes} probes; results differ by {self.error:.2g}",
+            f"  found by {self.probes} probes; results differ by {self.error:.2g}", *told,
         ])  # fmt: skip
 
 
@@ -68,12 +76,15 @@ def compare(
     for name in (device_a, device_b):
         if not has_device(name):
             raise ArgumentError(f"there is no device {name!r}", "fulgurite doctor lists them")
-    with config(device=device_a):
+    if isinstance(function, Jitted):
+        function = function.__wrapped__
+    with config(device=device_a), Profile() as ran:
         made = function(*arguments, **keywords)
     results = [leaf for leaf in tree.leaves(made) if isinstance(leaf, Tensor)]
     if not results:
         raise ArgumentError("the function returns no tensor", "let it return what is compared")
-    return _Bisection([t.node for t in results], (device_a, device_b), rtol).run()
+    found = _Bisection([t.node for t in results], (device_a, device_b), rtol).run()
+    return found._replace(inside=tuple([row.name for row in ran.lines]))
 
 
 class _Bisection:

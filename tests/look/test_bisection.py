@@ -87,3 +87,23 @@ def test_what_makes_no_sense_is_refused() -> None:
         fg.compare(network, "moon", "cpu", fg.Tensor(DATA))
     with pytest.raises(ArgumentError, match="returns no tensor"):
         fg.compare(lambda: 3, "cpu", "reference")
+
+
+def test_what_the_call_computes_itself_is_said_not_to_be_compared() -> None:
+    def read(x: fg.Tensor) -> fg.Tensor:
+        y = fg.tanh(x).realize()  # an input from here on
+        return y + 1
+
+    x = fg.Tensor(DATA)
+    found = fg.compare(read, "reference", "skewed", x)
+    assert found.equal and "test_bisection.py" in found.inside[0]
+    assert "not compared" in str(found)
+    assert fg.compare(lambda x: x + 1, "reference", "skewed", x).inside == ()
+
+
+def test_a_jitted_function_is_compared_by_its_graph() -> None:
+    def squashed(x: fg.Tensor) -> fg.Tensor:
+        return fg.tanh(x) + 1
+
+    found = fg.compare(fg.jit(squashed), "reference", "skewed", fg.Tensor(DATA))
+    assert not found.equal and found.op == "tanh" and found.inside == ()

@@ -10,6 +10,15 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 collect_ignore_glob = [] if HAS_TORCH else ["test_*.py", "*/test_*.py"]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def torchvision_loads() -> None:
+    """transformers imports torchvision, whose library may be for another build of torch."""
+    if importlib.util.find_spec("torchvision") is not None:
+        from fulgurite.torch.conformance.models import import_torchvision
+
+        import_torchvision()
+
+
 @pytest.fixture(autouse=True)
 def fresh_torch() -> None:
     """Every test begins with nothing compiled, a seed and empty counts."""
