@@ -1,5 +1,6 @@
 """The benchmark harness, with systems that are made up: who is asked when, and what is believed."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -242,9 +243,10 @@ def test_cpu_time_includes_helpers_that_ended_and_that_live() -> None:
 
 
 def test_memory_is_seen() -> None:
+    gc.collect()  # of what other tests left
     before = memory("VmRSS")
-    block = np.ones(50_000_000, np.uint8)
-    assert memory("VmRSS") - before > 45
+    block = np.ones(200_000_000, np.uint8)
+    assert memory("VmRSS") - before > 100
     del block
 
 

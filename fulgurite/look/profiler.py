@@ -80,6 +80,7 @@ class Profile:
         self._runs: list[KernelRun] | None = None
         self._rates: dict[str, Rates] = {}
         self._outer: Profile | None = None  # is told what this one is told
+        self._ended = False
 
     # --- recording -------------------------------------------------------------------------------
 
@@ -109,27 +110,28 @@ class Profile:
                 left = _open[-1] if _open else None
                 NOW.recorder = left
                 for device in devices_in_use():
-                    device.record(left)
+                    device.record(left)  # tells what it has not told yet
+            self._ended = True
         now = _hits()
         self.cache = {name: now[name] - self._before.get(name, 0) for name in now}
 
     def launched(self, launches: Launches) -> None:
         """Kernels ran: looked at when somebody asks."""
-        if not self.end:
+        if not self._ended:
             self._launches.append(launches)
         if self._outer is not None:
             self._outer.launched(launches)
 
     def copied(self, copy: Copy) -> None:
         """Values were copied."""
-        if not self.end:
+        if not self._ended:
             self.copies.append(copy)
         if self._outer is not None:
             self._outer.copied(copy)
 
     def noted(self, event: Event) -> None:
         """Something was compiled."""
-        if not self.end:
+        if not self._ended:
             self.events.append(event)
         if self._outer is not None:
             self._outer.noted(event)
