@@ -14,9 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ..runtime.distributed.launcher import LAST_WORDS, read_last_words
 
 EPILOG = """Cores are shared out: each rank gets threads for its share unless FULGURITE_THREADS is
 set. A rank that waits longer than --timeout for the others ends the job, and says where every rank
@@ -56,12 +59,14 @@ def _run(arguments: argparse.Namespace) -> int:
     environment = launch_environment(ranks, arguments.timeout, bool(arguments.hosts))
     if arguments.quiet_ranks:
         environment["FULGURITE_QUIET_RANKS"] = "1"
-    job = subprocess.Popen(command, env=environment)
-    try:
-        code = job.wait()
-    except KeyboardInterrupt:
-        job.send_signal(signal.SIGINT)
-        code = job.wait()
+    with tempfile.TemporaryDirectory(prefix="fulgurite-launch-") as folder:
+        job = subprocess.Popen(command, env=environment | {LAST_WORDS: folder})
+        try:
+            code = job.wait()
+        except KeyboardInterrupt:
+            job.send_signal(signal.SIGINT)
+            code = job.wait()
+        sys.stderr.write(read_last_words(folder))
     if code:
         print(f"fulgurite launch: the job of {ranks} ranks ended: {_cause(code)}", file=sys.stderr)
     return 1 if code else 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +84,23 @@ def test_a_launcher_is_known_by_what_it_sets(monkeypatch: pytest.MonkeyPatch, na
     assert not launcher.is_launched()
     monkeypatch.setenv(name, "3")
     assert launcher.is_launched() and launcher.launched_size() == 3
+
+
+def test_last_words_reach_the_launcher_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launcher.LAST_WORDS, str(tmp_path))
+    for number in (7, 3):
+        monkeypatch.setattr(os, "getpid", lambda number=number: number)
+        launcher.write_last_words(f"rank {number} failed\n")
+        os.utime(tmp_path / f"{number}.txt", ns=(10 - number, 10 - number))
+    assert launcher.read_last_words(str(tmp_path)) == "rank 7 failed\nrank 3 failed\n"
+
+
+def test_last_words_go_to_standard_error_without_a_folder(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(launcher.LAST_WORDS, raising=False)
+    monkeypatch.setattr(launcher, "_FORWARD_SECONDS", 0.0)
+    launcher.write_last_words("rank 1 failed\n")
+    assert capfd.readouterr().err == "rank 1 failed\n"

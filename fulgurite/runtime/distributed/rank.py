@@ -12,7 +12,7 @@ import runpy
 import sys
 import traceback
 
-from .launcher import is_launched
+from .launcher import is_launched, write_last_words
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +50,7 @@ def _failed(world: object, text: str) -> int:
 
     assert isinstance(world, MpiWorld)
     sys.stdout.flush()
-    os.write(2, f"fulgurite: rank {world.rank} of {world.size} failed:\n{text}\n".encode())
+    write_last_words(f"fulgurite: rank {world.rank} of {world.size} failed:\n{text}\n")
     world.abort(1)
     return 1
 

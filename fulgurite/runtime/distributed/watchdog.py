@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...errors import is_ours
+from .launcher import write_last_words
 
 _PERIOD_SECONDS = 0.2  # between two looks
 _ANSWER_SECONDS = 3.0  # how long others have to say where they are
@@ -102,6 +103,6 @@ class Watchdog:
         lines = [f"fulgurite: rank {self.rank} {self.where()}: longer than {self.timeout:g} s"]
         lines += [f"  rank {rank} {answers.get(rank, silent)}" for rank in others]
         lines.append("  the job is ended (FULGURITE_TIMEOUT sets the seconds)")
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        write_last_words("\n".join(lines) + "\n")
         threading.Timer(_LAST_SECONDS, os._exit, [EXIT_HUNG]).start()
         self.mpi.COMM_WORLD.Abort(EXIT_HUNG)
