@@ -9,6 +9,8 @@ import warnings
 from collections import Counter
 from typing import Any
 
+from .runner import LIMIT_SECONDS
+
 SAMPLE = {  # twenty-five models for every change: small, and of many kinds
     "torchvision": ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5",
                     "mnasnet0_5", "efficientnet_b0", "convnext_tiny", "lraspp_mobilenet_v3_large"],
@@ -30,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=2, help="of each operator and dtype")
     parser.add_argument("--least", type=float, default=1.0, help="share that must agree (1)")
     parser.add_argument("--backend", default="fulgurite")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time (1)")
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds of a model")
     parser.add_argument("--json", default="", help="a file for the rows")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
     parser.add_argument("--names", default="", help=argparse.SUPPRESS)
@@ -56,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 def models(suite: str, given: Any) -> list[dict[str, Any]]:
     """Rows of a suite of models, printed as they come."""
     from .models import SUITES
-    from .runner import judged
+    from .runner import judged_in_parallel
 
     try:
         names = [each.name for each in SUITES[suite]()]
@@ -69,7 +73,9 @@ def models(suite: str, given: Any) -> list[dict[str, Any]]:
     if given.most and len(names) > given.most:  # spread over the suite
         names = [names[i * len(names) // given.most] for i in range(given.most)]
     rows = []
-    for row in judged(suite, names, given.train, given.backend):
+    for row in judged_in_parallel(
+        suite, names, given.train, given.backend, given.jobs, given.limit
+    ):
         rows.append(row | {"suite": suite})
         print(line(row), flush=True)
     return rows

@@ -16,12 +16,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, Queue
 from typing import Any
 
 from .judge import Verdict, compare, tensors_in
 
 LIMIT_SECONDS = 300  # for a model, before it counts as a hang
+CHUNK = 6  # models of one worker: importing torch takes a few seconds
 
 
 def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> dict[str, Any]:
@@ -208,6 +210,23 @@ def judged(
             for name in left:
                 yield {"name": name, "status": "crashed", "why": why}
             return
+
+
+def judged_in_parallel(
+    suite: str, names: list[str], train: bool, backend: str, jobs: int, limit: float
+) -> Iterator[dict[str, Any]]:
+    """Rows of several workers at a time, as they come; each works through a few models."""
+    rows: Queue[dict[str, Any]] = Queue()
+
+    def chunk(some: list[str]) -> None:
+        for row in judged(suite, some, train, backend, limit):
+            rows.put(row)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for i in range(0, len(names), CHUNK):
+            pool.submit(chunk, names[i : i + CHUNK])
+        for _ in names:
+            yield rows.get()
 
 
 def _read(process: Any, lines: Any) -> None:
