@@ -40,8 +40,8 @@ from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops import movement, reduce
 from fulgurite.core.ops.leaf import PARAM, SINK, VAR, iota, param, variable
-from fulgurite.core.pattern import Law, Pattern, Rule, Rules, builder, variables_of
-from fulgurite.core.rewrite import rewrite
+from fulgurite.core.rewriting.pattern import Law, Pattern, Rule, Rules, builder, variables_of
+from fulgurite.core.rewriting.rewrite import rewrite
 from fulgurite.graph.passes.laws import positive
 from fulgurite.runtime.host.evaluate import evaluate
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.core.sym import Trace
+from fulgurite.core.symbolic.sym import Trace
 
 pytestmark = pytest.mark.device("cpu")
 SIZES = (7, 12, 30, 5, 64, 31, 2, 100)

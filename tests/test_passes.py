@@ -191,7 +191,7 @@ def _times(node: Node, by: float) -> Node:
 
 
 def test_a_wrong_law_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fulgurite.core.pattern import Rule
+    from fulgurite.core.rewriting.pattern import Rule
     from fulgurite.graph.passes.laws import SIMPLIFY, a, b
 
     wrong = Rule("planted", a + b, lambda node, a, b: a, lambda *given: True)

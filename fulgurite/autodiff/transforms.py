@@ -23,8 +23,8 @@ from ..core.ops.effect import REMAT, unwatch, watch
 from ..core.ops.leaf import BUFFER, CONST, IOTA, SINK, VAR, param
 from ..core.ops.movement import permute
 from ..core.ops.transform import EXAMPLE, Rule, batched, new_batch, override, spread
+from ..core.rewriting.substitute import substitute
 from ..core.shape import same, show
-from ..core.substitute import substitute
 from ..core.tangent import tangents as moved
 from ..errors import ArgumentError, GradientError, ShapeError
 from ..random.generator import sharing_draws

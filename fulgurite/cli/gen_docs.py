@@ -16,7 +16,7 @@ from typing import Any
 import fulgurite
 
 from ..core.operators import OPS
-from ..core.pattern import Law
+from ..core.rewriting.pattern import Law
 from ..graph.passes import simplify  # noqa: F401  it enters its rules
 from ..graph.passes.laws import SIMPLIFY
 from ..kernel.stream.laws import LAWS, Pattern

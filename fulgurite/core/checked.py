@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ArgumentError, AxisError, DataError, ShapeError, VariableError
 from . import shape as sizes
 from .node import Node, Shape, Size
-from .sym import as_index
+from .symbolic.sym import as_index
 
 Axes: TypeAlias = int | Sequence[int] | None
 

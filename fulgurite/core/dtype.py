@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ConstantError, DataError, DTypeError
 from .lazy_dataclass import dataclass
-from .sym import ATOMS, varies
+from .symbolic.sym import ATOMS, varies
 
 Number = bool | int | float | complex
 

@@ -19,7 +19,7 @@ from .extension import EXTENSION, compiled, give
 from .lazy_dataclass import dataclass
 from .node import Bounds, Node, Shape, make
 from .operators import OPS
-from .sym import ATOMS
+from .symbolic.sym import ATOMS
 
 Array: TypeAlias = np.ndarray[Any, Any]
 TENSOR = frozenset({"tensor"})

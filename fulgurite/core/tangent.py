@@ -17,7 +17,7 @@ from .ops.effect import DETACH, watch
 from .ops.leaf import CONST, param
 from .ops.transform import OVERRIDE, override_tangent
 from .origin import places
-from .substitute import rebuild, substitute
+from .rewriting.substitute import rebuild, substitute
 
 _SCOPE = -1  # of leaves that exist while one rule is transposed
 

@@ -12,7 +12,7 @@ from ..core import build
 from ..core.dtype import DType, default_float, float32, promote, weak_dtype
 from ..core.node import Node
 from ..core.op import Op
-from ..core.sym import as_index
+from ..core.symbolic.sym import as_index
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, lifted, wrap
 

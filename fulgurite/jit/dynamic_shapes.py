@@ -17,7 +17,7 @@ from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape, Size, toposort
 from ..core.ops.leaf import BIND, bind
 from ..core.ops.movement import shrink
-from ..core.substitute import substitute
+from ..core.rewriting.substitute import substitute
 from ..errors import ArgumentError, VariableError
 from ..functional.array.creation import Var
 from ..runtime.device import Buffer, Device

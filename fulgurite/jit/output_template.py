@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import tree
 from ..core.node import Node
-from ..core.sym import Sym
+from ..core.symbolic.sym import Sym
 from ..errors import FulguriteError
 from ..tensor import Tensor
 from .introspection import slots_of

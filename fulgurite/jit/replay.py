@@ -27,8 +27,8 @@ from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
+from ..core.rewriting.substitute import substitute
 from ..core.shape import show
-from ..core.substitute import substitute
 from ..errors import BoundsError, ConstantError
 from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.registry import REGISTRY, Entry

@@ -1,7 +1,7 @@
 """Sizes of arguments that change: from the second change on, one capture for all of them.
 
 In: the shapes of the tensors of the calls that were captured. Out: `CallSizes`: which sizes vary,
-as ints that remember what is done with them (`core/sym.py`). The function sees them while it is
+as ints that remember what is done with them (`core/symbolic`). The function sees them while it is
 captured; what it decides because of one is a guard, which each later call is checked against.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ..core.node import Shape
-from ..core.sym import Trace, guard_texts
+from ..core.symbolic.sym import Trace, guard_texts
 from ..graph.ir.size_key import Fit, Sizes, fit
 from ..runtime.sizes.specialize import acceptor
 from .symbolic_number import Numbers

@@ -20,7 +20,7 @@ from ..core.dtype import DType, encode
 from ..core.node import Node, Shape, constant
 from ..core.ops.leaf import new_buffer
 from ..core.ops.movement import expand, reshape
-from ..core.sym import Sym
+from ..core.symbolic.sym import Sym
 from ..errors import user_line
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..core.dtype import decode, int64
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BIND, VAR, bind
-from ..core.substitute import substitute
+from ..core.rewriting.substitute import substitute
 from ..errors import VariableError
 from .guards import Checks
 from .symbolic_number import Number

@@ -23,7 +23,7 @@ from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.leaf import BUFFER, SINK, new_buffer
 from ..core.origin import places
-from ..core.substitute import substitute
+from ..core.rewriting.substitute import substitute
 from ..errors import ArgumentError
 from ..graph.ir.cache_key import normalize
 from ..graph.ir.registry import REGISTRY

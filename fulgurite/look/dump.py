@@ -39,12 +39,12 @@ from typing import Any
 
 from ..aot.explain import trace_kernel
 from ..core.dtype import decode
-from ..core.egraph import EGraph
 from ..core.node import Node, toposort
 from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
 from ..core.origin import Origin
 from ..core.passes import Pass, show
+from ..core.rewriting.egraph import EGraph
 from ..errors import ArgumentError
 from ..graph.fusion.machine import time_of
 from ..graph.fusion.report import RegionReport

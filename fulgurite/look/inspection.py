@@ -19,8 +19,8 @@ from ..config import Options, current
 from ..core.node import Node
 from ..core.origin import Origin
 from ..core.passes import Pass
-from ..core.pattern import Law, Rule
-from ..core.rewrite import rewrite
+from ..core.rewriting.pattern import Law, Rule
+from ..core.rewriting.rewrite import rewrite
 from ..errors import PACKAGE, ArgumentError
 from ..graph.ir.cache_key import Structure, restore
 from ..graph.ir.kernel import Schedule

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, SupportsIndex
 
-from ..core.sym import as_index
+from ..core.symbolic.sym import as_index
 from ..errors import ArgumentError, ShapeError
 from ..functional.array.movement import pad
 from ..functional.common import as_tensor

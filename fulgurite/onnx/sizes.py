@@ -17,7 +17,7 @@ from ..config import current
 from ..core.node import constant, toposort
 from ..core.ops.leaf import PARAM, VAR, param
 from ..core.ops.movement import SHRINK
-from ..core.substitute import substitute
+from ..core.rewriting.substitute import substitute
 from ..graph.fusion.machine import total
 from ..graph.ir.kernel import Kernel
 from ..runtime.device import get_device

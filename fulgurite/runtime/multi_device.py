@@ -15,7 +15,7 @@ from ..core.node import Node
 from ..core.ops.effect import COPY
 from ..core.ops.leaf import new_buffer
 from ..core.origin import places
-from ..core.substitute import substitute
+from ..core.rewriting.substitute import substitute
 from ..errors import ShapeError
 from .walk import unknown_order
 

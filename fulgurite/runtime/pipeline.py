@@ -32,7 +32,7 @@ from ..core.passes import (
     show,
     verify_index,
 )
-from ..core.sym import choosing
+from ..core.symbolic.sym import choosing
 from ..graph.fusion import has_choice
 from ..graph.fusion.build_schedule import (
     Choose,

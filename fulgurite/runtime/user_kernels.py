@@ -17,7 +17,7 @@ from ..config import Options
 from ..core.node import Node, toposort
 from ..core.ops.leaf import SINK, param
 from ..core.passes import passes_up_to
-from ..core.substitute import substitute
+from ..core.rewriting.substitute import substitute
 from ..core.text import show
 from ..graph.fusion.budget import BUDGET
 from ..graph.fusion.machine import spill_time, time_of

@@ -10,7 +10,7 @@ import fulgurite as fg
 from fulgurite.aot.explain import KernelReport
 from fulgurite.config import current
 from fulgurite.core.node import toposort
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.errors import ArgumentError
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.runtime.plan import Plan

@@ -16,8 +16,8 @@ from fulgurite.core.extension import EXTENSION
 from fulgurite.core.node import Node, annotate, constant, constant_bits, make, toposort
 from fulgurite.core.ops.elementwise import ADD, EXP, MUL, NEG
 from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
-from fulgurite.core.rewrite import rewrite
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.rewrite import rewrite
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.core.text import summary
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.graph.passes.laws import SIMPLIFY

@@ -16,8 +16,8 @@ from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import ABS, elementwise
 from fulgurite.core.ops.leaf import param
-from fulgurite.core.pattern import Rules, p, variables
-from fulgurite.core.rewrite import rewrite
+from fulgurite.core.rewriting.pattern import Rules, p, variables
+from fulgurite.core.rewriting.rewrite import rewrite
 from fulgurite.core.text import parse, show
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.runtime.host.evaluate import evaluate

@@ -9,8 +9,8 @@ from fulgurite.core.node import Node
 from fulgurite.core.ops.elementwise import ADD, EXP, NEG
 from fulgurite.core.ops.leaf import param
 from fulgurite.core.origin import MAX_ORIGINS, one_line, origins, scope
-from fulgurite.core.rewrite import rewrite
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.rewrite import rewrite
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.graph.passes.laws import SIMPLIFY
 
 

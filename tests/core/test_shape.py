@@ -15,6 +15,7 @@ from fulgurite.core.node import Node, Size, constant
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import MAX, WHERE
 from fulgurite.core.ops.leaf import bind, variable
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.core.shape import (
     add,
     as_node,
@@ -31,7 +32,6 @@ from fulgurite.core.shape import (
     sub,
     upper,
 )
-from fulgurite.core.substitute import substitute
 from fulgurite.errors import ShapeError
 from fulgurite.runtime.host.evaluate import evaluate
 

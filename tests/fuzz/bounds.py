@@ -37,7 +37,7 @@ from fulgurite.core.ops.elementwise import (
     WHERE,
 )
 from fulgurite.core.ops.leaf import BUFFER, CONST, IOTA, PARAM, param
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.runtime.host.evaluate import settle
 
 from .graph import EXACTLY, Graph

@@ -26,7 +26,7 @@ from fulgurite.core.dtype import (
 from fulgurite.core.node import Node, constant, make, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import new_buffer, param, view
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 
 from .bounds import GRID, wide_dtype
 from .graph import EXACT

@@ -22,9 +22,9 @@ import pytest
 import fulgurite as fg
 from fulgurite.core import passes as driver
 from fulgurite.core.context import Table, context
-from fulgurite.core.egraph import Report
 from fulgurite.core.op import Array
 from fulgurite.core.passes import Pass, listed
+from fulgurite.core.rewriting.egraph import Report
 from fulgurite.runtime.pipeline import PIPELINE
 
 Compute = Callable[[], Sequence[Array]]

@@ -12,7 +12,7 @@ from fulgurite.core.dtype import dtype_of
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import BUFFER, PARAM, new_buffer, param
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.core.text import parse_all, show
 from fulgurite.errors import FulguriteError
 from fulgurite.runtime.host.evaluate import evaluate, settle

@@ -17,8 +17,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.codegen.cpu.machine import SHIPPED
-from fulgurite.core.egraph import Rewrite
 from fulgurite.core.node import Node, constant, make, toposort
+from fulgurite.core.rewriting.egraph import Rewrite
 from fulgurite.graph.fusion import search as choosing
 from fulgurite.graph.fusion.access import access_of
 from fulgurite.graph.fusion.proposals import Source

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...core.sym import from_token
+from ...core.symbolic.sym import from_token
 from ...graph.ir.reshape_groups import CannotLower
 from .api import FIRST, KernelText
 

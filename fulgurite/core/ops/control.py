@@ -25,8 +25,8 @@ from ..lazy_dataclass import dataclass
 from ..node import Dims, Node, Shape, Size, constant_like, dims_of, make, shape_of, toposort
 from ..op import Array, Op
 from ..origin import places
+from ..rewriting.substitute import substitute
 from ..shape import same
-from ..substitute import substitute
 from .body import Body, close, invariant, numbered
 from .effect import HOSTS
 from .elementwise import CAST, WHERE

@@ -15,7 +15,7 @@ from ...core import build
 from ...core import shape as sizes
 from ...core.node import Node, Size
 from ...core.ops.elementwise import EQ, MUL
-from ...core.sym import as_index
+from ...core.symbolic.sym import as_index
 from ...errors import ArgumentError, AxisError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..common import Axis, apply, as_tensor, as_whole

@@ -16,7 +16,7 @@ from ...core.dtype import int32, int64
 from ...core.node import Node, Size
 from ...core.ops.elementwise import ADD, LT
 from ...core.origin import indexing
-from ...core.sym import as_index, varies
+from ...core.symbolic.sym import as_index, varies
 from ...errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 

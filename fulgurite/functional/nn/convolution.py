@@ -19,7 +19,7 @@ from ...core.dtype import DType
 from ...core.node import Node, Size
 from ...core.ops.elementwise import ADD
 from ...core.ops.movement import unwindow
-from ...core.sym import as_index
+from ...core.symbolic.sym import as_index
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..math.products import contract, operands

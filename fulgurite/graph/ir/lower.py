@@ -40,7 +40,7 @@ from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
 from ...core.shape import upper
-from ...core.sym import choosing
+from ...core.symbolic.sym import choosing
 from .affine import (
     ZERO,
     Affine,

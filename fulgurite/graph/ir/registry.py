@@ -27,7 +27,7 @@ from ...core.node import Node, WeakList, above, live_nodes
 from ...core.ops.collective import is_memory
 from ...core.ops.effect import ASSIGN, TAPE, WATCH
 from ...core.ops.leaf import BUFFER, SINK
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ...errors import FulguriteError
 
 

@@ -15,8 +15,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ...core.dtype import DType
-from ...core.polynomial import Key, added, evaluator, key_of, multiplied
-from ...core.sym import Sym, Trace
+from ...core.symbolic.polynomial import Key, added, evaluator, key_of, multiplied
+from ...core.symbolic.sym import Sym, Trace
 from .cache_key import Structure
 
 Sizes: TypeAlias = tuple[int, ...]

@@ -25,8 +25,8 @@ from ...core.ops.leaf import CONST, PARAM, SINK, iota
 from ...core.ops.movement import RESHAPE, reshape
 from ...core.ops.update import UPDATE, box, starts_of
 from ...core.passes import Retry
+from ...core.rewriting.substitute import substitute
 from ...core.shape import prod
-from ...core.substitute import substitute
 from ..ir.affine import Affine, rename
 from ..ir.kernel import Item, Kernel, Schedule
 from ..ir.kernel_kind import KernelKind

@@ -17,7 +17,7 @@ from ...core.op import Op
 from ...core.ops.elementwise import ADD, EQ, EXP, EXP2, MAX, MUL, NEG, SUB, WHERE
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction
 from ..ir.sum_product import OPENED, Expansion

@@ -14,7 +14,7 @@ from ...core.ops.indexing import SCATTER
 from ...core.ops.leaf import CONST, PARAM, SINK
 from ...core.ops.movement import PAD, UNWINDOW
 from ...core.ops.reduce import REDUCE, identity_of
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ..ir.queries import elements
 
 

@@ -15,7 +15,7 @@ from ...core.ops.elementwise import CAST, MUL, SUB
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, FLIP, PERMUTE, RESHAPE, SHRINK, WINDOW, expand, reshape
 from ...core.ops.reduce import REDUCE
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction, own_elements
 

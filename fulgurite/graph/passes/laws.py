@@ -14,7 +14,7 @@ from ...core.node import Node
 from ...core.op import Op
 from ...core.ops.effect import CONTIGUOUS, DETACH
 from ...core.ops.elementwise import AND, CEIL, FLOOR, MAX, MIN, ROUND, SIGN, TRUNC, WHERE
-from ...core.pattern import ByDType, Rules, conditions, constants, number, p, variables
+from ...core.rewriting.pattern import ByDType, Rules, conditions, constants, number, p, variables
 
 SIMPLIFY = Rules("simplify")
 law = SIMPLIFY.law

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...core.node import Node, toposort
 from ...core.ops.collective import ALL_REDUCE, START, WAIT, started
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ..ir.kernel import Item, Schedule
 
 

@@ -32,7 +32,7 @@ from ...core.ops.collective import (
 )
 from ...core.ops.leaf import PARAM, SINK
 from ...core.ranks import Layout, MeshAxes, axes_size
-from ...core.substitute import rebuild
+from ...core.rewriting.substitute import rebuild
 from ...errors import ArgumentError
 from ..ir.queries import elements
 from .partition_rules import FREE, MOVES, Axes, Rule, Wants, is_fixed, rule_of, settled, whole

@@ -36,7 +36,7 @@ from ...core.ops.random import RANDOM, random_bits
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
 from ...core.ranks import Layout, axes_size
-from ...core.substitute import rebuild
+from ...core.rewriting.substitute import rebuild
 from ..ir.affine import regroup
 
 if TYPE_CHECKING:

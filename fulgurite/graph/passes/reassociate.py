@@ -17,7 +17,7 @@ from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, RESHAPE, reshape
 from ...core.ops.reduce import REDUCE
-from ...core.substitute import rebuild, substitute
+from ...core.rewriting.substitute import rebuild, substitute
 from ..ir.queries import elements, is_contraction
 from ..ir.sum_product import Factor, factors, is_negated
 

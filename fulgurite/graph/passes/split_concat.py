@@ -19,7 +19,7 @@ from ...core.ops.elementwise import ADD, LT, MAX, MIN, WHERE
 from ...core.ops.leaf import CONST, IOTA
 from ...core.ops.movement import EXPAND, PAD, SHRINK, expand, pairs
 from ...core.ops.reduce import REDUCE
-from ...core.substitute import rebuild
+from ...core.rewriting.substitute import rebuild
 from ..ir.limits import LIMITS
 from .split_reduce import contraction_under
 

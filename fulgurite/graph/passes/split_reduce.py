@@ -15,7 +15,7 @@ from ...core.node import Node, Shape, make
 from ...core.ops.elementwise import MUL
 from ...core.ops.movement import EXPAND, RESHAPE, expand, reshape
 from ...core.ops.reduce import REDUCE
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction, own_elements
 from ..ir.sum_product import same_axes

@@ -19,8 +19,8 @@ from ...core.op import Op
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, expand, permute, reshape
 from ...core.ops.reduce import REDUCE
+from ...core.rewriting.substitute import rebuild
 from ...core.shape import prod
-from ...core.substitute import rebuild
 from ..ir.sum_product import under_views
 
 

@@ -43,7 +43,7 @@ from ...core.ops.movement import (
     window,
 )
 from ...core.ops.reduce import REDUCE, reduce_node
-from ...core.substitute import rebuild, substitute
+from ...core.rewriting.substitute import rebuild, substitute
 from ..ir.limits import LIMITS
 from ..ir.reshape_groups import CannotLower, groups
 

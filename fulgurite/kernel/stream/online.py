@@ -18,14 +18,14 @@ from math import inf, prod
 
 from ...core.context import Table, WeakMemo
 from ...core.dtype import float32, float64
-from ...core.egraph import Report
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Size, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ...core.passes import UNWATCHED, Level, Pass, Watch, run_passes, show, verify_index
-from ...core.sym import choosing
+from ...core.rewriting.egraph import Report
+from ...core.symbolic.sym import choosing
 from ...graph.ir.bodies import replaced
 from ...graph.ir.limits import LIMITS
 from ...graph.ir.lower import IndexKernel

@@ -18,7 +18,7 @@ from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, WHERE
 from ...core.ops.index import FOLD, LOAD, VALID
 from ...core.ops.leaf import CONST
-from ...core.sym import varies
+from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Affine, Condition, add, axes_of, axis, bounds, number
 from ...graph.ir.bodies import Places, argument_at, remade, substitute_axes, transformed
 from ...graph.ir.limits import LIMITS

@@ -20,7 +20,7 @@ from ...core.ops.elementwise import CAST, DIV, EQ, LE, LT, MUL, NE
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from ...core.passes import show
-from ...core.sym import choosing
+from ...core.symbolic.sym import choosing
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices
 from ..contract.analysis import Part, collect, line_of, ordered, reached, steps_of

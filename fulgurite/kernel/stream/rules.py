@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from ...core.dtype import DType, bool_, float32, float64
-from ...core.egraph import EGraph, Report, Rewrite, Term
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, constant
 from ...core.operators import OPS
 from ...core.ops.elementwise import LT
 from ...core.ops.index import FOLD
+from ...core.rewriting.egraph import EGraph, Report, Rewrite, Term
 from ...graph.ir.limits import LIMITS
 from .laws import LAWS, Law, Pattern
 from .terms import INVERSE, PRODUCT, Key, Terms

@@ -15,14 +15,14 @@ from math import prod
 from typing import Any
 
 from ...core.dtype import DType, decode
-from ...core.egraph import Analysis, EGraph, Term, cheapest
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, constant, make, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import DIV, EXP, EXP2, MUL
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import CONST
-from ...core.sym import choosing
+from ...core.rewriting.egraph import Analysis, EGraph, Term, cheapest
+from ...core.symbolic.sym import choosing
 from ...graph.ir.affine import axes_of
 from ...graph.ir.limits import LIMITS
 from ...graph.ir.queries import indices

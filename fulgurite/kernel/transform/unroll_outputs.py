@@ -14,7 +14,7 @@ from math import prod
 from ...core.node import Node, Source, make, toposort
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN
 from ...core.ops.leaf import SINK
-from ...core.sym import varies
+from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Domain, number
 from ...graph.ir.bodies import argument_at
 from ...graph.ir.lower import IndexKernel

@@ -19,7 +19,7 @@ from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST, SINK
-from ...core.sym import varies
+from ...core.symbolic.sym import varies
 from ...graph.ir.affine import (
     Affine,
     Atom,

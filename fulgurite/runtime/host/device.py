@@ -19,8 +19,8 @@ from ...core.node import Node, Shape, toposort
 from ...core.op import Array
 from ...core.ops.host import CALL, call_siblings, call_values
 from ...core.ops.leaf import PARAM, SINK, VAR
+from ...core.rewriting.substitute import substitute
 from ...core.shape import upper
-from ...core.substitute import substitute
 from ...graph.ir.kernel import Kernel
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel

@@ -15,7 +15,7 @@ from ...core.node import Node, constant, constant_bits, toposort
 from ...core.op import Array
 from ...core.ops.indexing import first_outside
 from ...core.ops.leaf import BIND, VAR
-from ...core.substitute import substitute
+from ...core.rewriting.substitute import substitute
 from ...errors import BoundsError, VariableError
 
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 from ...config import Options
 from ...core.dtype import DType, decode, dtype_of
 from ...core.node import Node
-from ...core.polynomial import evaluator
-from ...core.sym import Sym, Trace, sized
+from ...core.symbolic.polynomial import evaluator
+from ...core.symbolic.sym import Sym, Trace, sized
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from ...core.polynomial import source_of
+from ...core.symbolic.polynomial import source_of
 from ...graph.ir.cache_key import Normal, Structure
 from ...graph.ir.size_key import SKELETONS, Fit, fit, skeleton_of
 from .shapes import SEEN, SHAPES, Sample, Shapes

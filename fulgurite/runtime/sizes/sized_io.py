@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.dtype import dtype_of
-from ...core.polynomial import OPAQUE, Key
-from ...core.sym import Sym, Trace
+from ...core.symbolic.polynomial import OPAQUE, Key
+from ...core.symbolic.sym import Sym, Trace
 from ...graph.ir.cache_key import Normal
 from ...graph.ir.kernel import Item, Schedule, Slot
 from ...graph.ir.kernel_kind import KernelKind

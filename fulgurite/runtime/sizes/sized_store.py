@@ -15,7 +15,7 @@ from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType
 from ...core.origin import Origin
-from ...core.sym import sized
+from ...core.symbolic.sym import sized
 from ...graph.ir.cache_key import Normal
 from ...graph.memory.in_place import Pair
 from ..cache.plan_cache import kept_plans

@@ -1,7 +1,7 @@
 """Plans for sizes that vary: one schedule, with kernels specialised by ranges of sizes.
 
 In: a graph whose sizes are `Sym`s. Out: a `SizedPlan`, and of it a `Plan` for any sizes that pass
-its guards. Passes run once, on ints that remember how they came about (`core/sym.py`), so extents,
+its guards. Passes run once, on ints that remember their making (`core/symbolic`), so extents,
 strides and trip counts in a kernel's text are numbers that its launch is given. What the code
 generator decided because of a size is a guard of that kernel alone: sizes that fail it get another
 form of it, and its text is compiled only if it is new. A kernel whose text holds a size that no
@@ -17,8 +17,8 @@ from typing import Any
 
 from ...codegen.common.api import KernelText
 from ...core.node import Node, make, remember
-from ...core.polynomial import Key, evaluator
-from ...core.sym import MOST, Sym, Trace, guard_texts, sized, varies
+from ...core.symbolic.polynomial import Key, evaluator
+from ...core.symbolic.sym import MOST, Sym, Trace, guard_texts, sized, varies
 from ...errors import CompilerError
 from ...graph.ir.kernel import Kernel, Schedule, Slot
 from ...graph.ir.reshape_groups import CannotLower

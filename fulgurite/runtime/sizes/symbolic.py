@@ -1,7 +1,7 @@
 """Plans of graphs whose sizes are variables (`fg.Var`): one schedule, a plan for each size.
 
 In: a graph with variables among its sizes. Out: a `Plan` that runs for any values. Variables that
-are sizes become ints that remember how they came about (`core/sym.py`), so work and memory follow
+are sizes become ints that remember how they came about (`core/symbolic`), so work and memory follow
 the values, and kernels are found as for fixed sizes. Values that fail a guard (an empty axis) run
 in a plan that has its loops and memory at the upper bounds.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from ...core.dtype import DType
 from ...core.node import Node, constant, toposort
 from ...core.ops.leaf import VAR
-from ...core.substitute import substitute
-from ...core.sym import Trace
+from ...core.rewriting.substitute import substitute
+from ...core.symbolic.sym import Trace
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal
 from ...graph.memory.arena import Layout

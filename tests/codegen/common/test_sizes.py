@@ -6,7 +6,7 @@ import pytest
 
 from fulgurite.codegen.common.api import KernelText, Launch
 from fulgurite.codegen.common.sizes import bind_sizes
-from fulgurite.core.sym import Trace
+from fulgurite.core.symbolic.sym import Trace
 from fulgurite.graph.ir.reshape_groups import CannotLower
 
 HEAD = "define void @kernel(ptr noalias %params, ptr noalias %values, i64 %first, i64 %last) {\n"

@@ -159,7 +159,7 @@ def test_what_many_read_is_paid_once() -> None:
 
 
 def test_shared_terms_are_counted_once_in_a_chain_of_doublings() -> None:
-    from fulgurite.core.egraph import EGraph, cheapest
+    from fulgurite.core.rewriting.egraph import EGraph, cheapest
 
     graph = EGraph()
     value = graph.add("x")

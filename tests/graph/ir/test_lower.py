@@ -30,7 +30,7 @@ from fulgurite.core.ops.elementwise import (
 )
 from fulgurite.core.ops.index import FOLD, GUARD, LOAD, STORE, VALID
 from fulgurite.core.ops.leaf import BUFFER, SINK, new_buffer, param
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.core.text import show
 from fulgurite.graph.ir.affine import axes_of
 from fulgurite.graph.ir.cache_key import normalize, restore

@@ -15,7 +15,7 @@ from fulgurite.core.operators import OPS
 from fulgurite.core.ops.effect import TAPE, watch
 from fulgurite.core.ops.elementwise import EXP, NEG
 from fulgurite.core.ops.leaf import new_buffer
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.graph.ir.registry import Entry, IdentityError, Registry
 from fulgurite.runtime.host.device import HostBuffer
 from tests.threads import together

@@ -15,7 +15,7 @@ from fulgurite.core.operators import OPS
 from fulgurite.core.ops.collective import LOCAL, SHARD, UNSHARD, local_shape
 from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ranks import Layout, MeshAxes, axes_size, coordinates, mesh_size
-from fulgurite.core.substitute import substitute
+from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.graph.passes.partition import partition
 from fulgurite.runtime.host.evaluate import evaluate
 from tests.ranks import evaluate_on_ranks

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.core.polynomial import Polynomial
-from fulgurite.core.sym import Trace
+from fulgurite.core.symbolic.polynomial import Polynomial
+from fulgurite.core.symbolic.sym import Trace
 from fulgurite.graph.ir.size_key import Fit
 from fulgurite.runtime.realize import clear_caches
 from fulgurite.runtime.sizes import shapes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ....core.dtype import DType, Number, decode, encode, float32
 from ....core.lazy_dataclass import dataclass
-from ....core.sym import varies
+from ....core.symbolic.sym import varies
 from ....graph.ir.reshape_groups import CannotLower
 
 _TYPES = {"float32": "float", "float64": "double", "bool": "i1"}

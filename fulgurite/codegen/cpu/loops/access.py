@@ -16,7 +16,7 @@ from ....core.dtype import DType, bool_, int32, int64
 from ....core.node import Node, Source
 from ....core.ops.index import BITS, GUARD, INDEX, LOAD, VALID
 from ....core.ops.leaf import CONST, VAR
-from ....core.sym import varies
+from ....core.symbolic.sym import varies
 from ....graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
 from ....graph.ir.reshape_groups import CannotLower
 from ...common.api import BROKEN, ERROR

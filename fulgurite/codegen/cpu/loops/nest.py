@@ -18,7 +18,7 @@ from ....core.node import Node, toposort
 from ....core.ops.elementwise import DIV
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import SINK
-from ....core.sym import varies
+from ....core.symbolic.sym import varies
 from ....graph.ir.queries import free_axes
 from ....graph.ir.reshape_groups import CannotLower
 from ....kernel.transform.split_reduction import Part

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ....core.lazy_dataclass import dataclass
 from ....core.ops.index import FOLD, LOAD
-from ....core.sym import least, plain, varies
+from ....core.symbolic.sym import least, plain, varies
 from ....graph.ir.bodies import rename_axes
 from ....kernel.contract.analysis import Block, reached
 from ....kernel.contract.summation import ORDER

@@ -17,7 +17,7 @@ from ....core.node import Node, constant, constant_bits, make, toposort
 from ....core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ....core.ops.index import LOAD
 from ....core.ops.leaf import CONST
-from ....core.substitute import substitute
+from ....core.rewriting.substitute import substitute
 from ....kernel.stream.online import State
 from ..llvm.emitter import Emitter, Val
 from ..llvm.maths import select

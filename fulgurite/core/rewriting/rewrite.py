@@ -14,8 +14,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from ..errors import RewriteError
-from .node import Node, Source, annotate, remember, toposort
+from ...errors import RewriteError
+from ..node import Node, Source, annotate, remember, toposort
 from .pattern import Rule, Rules
 from .substitute import rebuild
 

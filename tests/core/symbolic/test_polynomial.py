@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fulgurite.core.polynomial import (
+from fulgurite.core.symbolic.polynomial import (
     Polynomial,
     added,
     evaluator,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fulgurite.core.polynomial import evaluator
-from fulgurite.core.sym import Trace, choosing, guard_texts, least, plain, varies
+from fulgurite.core.symbolic.polynomial import evaluator
+from fulgurite.core.symbolic.sym import Trace, choosing, guard_texts, least, plain, varies
 from fulgurite.runtime.sizes.specialize import acceptor
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import field
 from typing import Any, NamedTuple, TypeAlias
 
-from .digest import blake2b
-from .lazy_dataclass import dataclass
+from ..digest import blake2b
+from ..lazy_dataclass import dataclass
 
 Term: TypeAlias = tuple[Any, ...]  # (op, class, class, ...)
 

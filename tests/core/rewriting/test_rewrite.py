@@ -1,4 +1,4 @@
-"""Tests of fulgurite/core/rewrite.py: bottom-up, to the end, at any depth, and never for ever."""
+"""Tests of core/rewriting/rewrite.py: bottom-up, to the end, at any depth, and never for ever."""
 
 import sys
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from fulgurite.core.ops.elementwise import EXP, NEG, SIN
 from fulgurite.core.ops.leaf import SINK, param, variable
 from fulgurite.core.ops.movement import reshape
 from fulgurite.core.origin import Origin
-from fulgurite.core.pattern import Rule, Rules, p, variables
-from fulgurite.core.rewrite import rewrite
+from fulgurite.core.rewriting.pattern import Rule, Rules, p, variables
+from fulgurite.core.rewriting.rewrite import rewrite
 from fulgurite.core.shape import mul
 from fulgurite.errors import RewriteError
 

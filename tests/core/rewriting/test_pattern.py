@@ -1,4 +1,4 @@
-"""Tests of fulgurite/core/pattern.py: what matches, what is made, and what is counted."""
+"""Tests of fulgurite/core/rewriting/pattern.py: what matches, what is made, and what is counted."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import CAST, EXP, NEG, WHERE
 from fulgurite.core.ops.leaf import CONST, param, variable
 from fulgurite.core.ops.movement import RESHAPE, reshape
-from fulgurite.core.pattern import (
+from fulgurite.core.rewriting.pattern import (
     Law,
     Rules,
     conditions,
@@ -19,7 +19,7 @@ from fulgurite.core.pattern import (
     p,
     variables,
 )
-from fulgurite.core.rewrite import rewrite
+from fulgurite.core.rewriting.rewrite import rewrite
 
 a, b, c = variables("a b c")
 (x,) = conditions("x")

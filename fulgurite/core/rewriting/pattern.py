@@ -20,12 +20,12 @@ from math import isinf, isnan
 from sys import _getframe
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from ..errors import ConstantError
-from .dtype import DTYPES, DType, Number, bool_, decode, encode
-from .lazy_dataclass import dataclass
-from .node import Node, constant_bits
-from .op import Op
-from .operators import OPS, Operators
+from ...errors import ConstantError
+from ..dtype import DTYPES, DType, Number, bool_, decode, encode
+from ..lazy_dataclass import dataclass
+from ..node import Node, constant_bits
+from ..op import Op
+from ..operators import OPS, Operators
 
 When: TypeAlias = Callable[[DType], bool]
 Test: TypeAlias = Callable[[Node], bool]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from ..errors import RewriteError
-from .node import SOURCES, Node, Source, annotate, make, remember
-from .shape import normal
+from ...errors import RewriteError
+from ..node import SOURCES, Node, Source, annotate, make, remember
+from ..shape import normal
 
 
 def rebuild(node: Node, src: tuple[Node, ...]) -> Node:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fulgurite.core.egraph import Analysis, EGraph, Rewrite, Term, cheapest
+from fulgurite.core.rewriting.egraph import Analysis, EGraph, Rewrite, Term, cheapest
 
 
 class _Brute:
@@ -146,7 +146,7 @@ def test_a_class_is_never_computed_from_itself() -> None:
 
 
 _PROGRAM = """
-from tests.core.test_egraph import *
+from tests.core.rewriting.test_egraph import *
 graph = EGraph({"add"})
 x = graph.add("x")
 for name in "abcdefg":
@@ -161,7 +161,7 @@ print([graph.digest(c).hex() for c in graph.classes()], graph.terms)
 def test_two_processes_make_the_same_e_graph() -> None:
     texts = [
         subprocess.run(
-            [sys.executable, "-c", f"from tests.core.test_egraph import _doubled\n{_PROGRAM}"],
+            [sys.executable, "-c", f"from tests.core.rewriting.test_egraph import _doubled\n{_PROGRAM}"],
             capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": str(seed)},
         ).stdout
         for seed in (1, 2)

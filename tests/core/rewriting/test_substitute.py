@@ -12,8 +12,8 @@ from fulgurite.core.ops.elementwise import CAST, COS, EXP, SIN
 from fulgurite.core.ops.leaf import iota, new_buffer, param, variable
 from fulgurite.core.ops.movement import expand, pad, reshape, window
 from fulgurite.core.origin import capture
+from fulgurite.core.rewriting.substitute import rebuild, substitute
 from fulgurite.core.shape import add, floordiv, mul
-from fulgurite.core.substitute import rebuild, substitute
 from fulgurite.errors import RewriteError
 from fulgurite.runtime.host.evaluate import evaluate
 

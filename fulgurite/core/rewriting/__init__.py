@@ -1,0 +1,1 @@
+"""Rewriting of graphs: patterns, rules, substitution and the e-graph."""

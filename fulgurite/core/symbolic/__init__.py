@@ -1,0 +1,1 @@
+"""Symbolic integers: named sizes, and polynomials of them."""
