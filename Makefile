@@ -14,6 +14,11 @@ QUICK  := tests/core tests/graph tests/kernel tests/functional/test_surface.py t
 PURE   := tests/core tests/graph/ir tests/tensor tests/test_jit.py tests/test_state.py
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
+# Jobs of processes and browsers depend on the machine's load: a failure is printed, and must not
+# happen again when the tests that failed run once more.
+twice = $(BIN)/python -m pytest -q $(1) || \
+  { echo "once more, those that failed:"; $(BIN)/python -m pytest -q --lf --lfnf=none $(1); }
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick test-pure test-llvmlite test-distributed test-browser test-torch docs \
   check format bench clean
@@ -37,11 +42,11 @@ test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and th
 	@$(BIN)/python -m tests.llvmlite $(ARGS)
 
 test-distributed: $(VENV)/.installed-dev  ## launch jobs of several ranks on this machine
-	@$(BIN)/python -m pytest -q -m slow tests/distributed $(ARGS)
+	@$(call twice,-m slow tests/distributed $(ARGS))
 
 test-browser: $(VENV)/.installed-dev  ## look at generated pages, where a Chromium is installed
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then \
-	  $(PIP) 'playwright>=1.40' && $(BIN)/python -m pytest -q -m browser tests/look tests/serve $(ARGS); \
+	  $(PIP) 'playwright>=1.40' && { $(call twice,-m browser tests/look tests/serve $(ARGS)); }; \
 	else echo "no Chromium is installed: pages are not looked at"; fi
 
 test-torch: $(TORCH)/.installed  ## run models of torch, in an environment with torch
