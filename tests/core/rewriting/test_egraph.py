@@ -161,7 +161,7 @@ print([graph.digest(c).hex() for c in graph.classes()], graph.terms)
 def test_two_processes_make_the_same_e_graph() -> None:
     texts = [
         subprocess.run(
-            [sys.executable, "-c", f"from tests.core.rewriting.test_egraph import _doubled\n{_PROGRAM}"],
+            [sys.executable, "-c", f"from {__name__} import _doubled\n{_PROGRAM}"],
             capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": str(seed)},
         ).stdout
         for seed in (1, 2)
