@@ -131,6 +131,7 @@ from .functional.array.unique_nonzero import (
     unique_inverse,
     unique_values,
 )
+from .functional.autocast import autocast
 from .functional.datatypes import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
 from .functional.math.comparison import allclose, isclose, nan_to_num
 from .functional.math.complex_numbers import angle, complex, conj, imag, real
@@ -343,8 +344,9 @@ __all__ = [  # noqa: RUF022
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "add", "all", "allclose", "angle", "any", "arange", "argmax", "argmin",
     "argsort", "argwhere", "array", "asarray", "asin", "asinh", "associative_scan", "astype",
-    "atan", "atan2", "atanh", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "bitcast",
+    "atan", "atan2", "atanh", "autocast", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
+    "bfloat16", "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount",
+    "bitcast",
     "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cache_stats",
     "can_cast", "cbrt", "cdist", "ceil", "celu", "checkpoint", "chunk", "clear_caches", "clip",

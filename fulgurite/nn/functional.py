@@ -16,6 +16,7 @@ from typing import Any
 from ..core import build
 from ..errors import ArgumentError
 from ..functional.array import lookup as _lookup
+from ..functional.autocast import added
 from ..functional.common import as_tensor, astype, floating, wide
 from ..functional.math import special as _maths
 from ..functional.math.elementwise import maximum
@@ -162,7 +163,7 @@ def bilinear(
 ) -> Tensor:
     """Σ over i and j of x1[i] * weight[o, i, j] * x2[j], plus bias."""
     found = einsum("...i,oij,...j->...o", as_tensor(x1), as_tensor(weight), as_tensor(x2))
-    return found if bias is None else found + as_tensor(bias)
+    return found if bias is None else found + added(as_tensor(bias), found)
 
 
 @_torch

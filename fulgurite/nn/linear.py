@@ -13,6 +13,7 @@ from typing import Any
 from ..core import build
 from ..errors import ArgumentError
 from ..functional.array.movement import flatten, matrix_transpose, reshape
+from ..functional.autocast import added
 from ..functional.common import as_tensor
 from ..functional.math.products import einsum, matmul
 from ..tensor import Tensor, TensorLike
@@ -78,7 +79,7 @@ class Linear(Module):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias."""
     out = matmul(x, matrix_transpose(weight))
-    return out if bias is None else out + bias
+    return out if bias is None else out + added(bias, out)
 
 
 class Bilinear(Module):
@@ -118,7 +119,7 @@ class Bilinear(Module):
         if not fits:
             self.misfit(f"(..., {sizes[0]}) and (..., {sizes[1]})", a, b)
         out = einsum("...i,oij,...j->...o", a, self.weight, b)
-        return out if self.bias is None else out + self.bias
+        return out if self.bias is None else out + added(self.bias, out)
 
     def extra_repr(self) -> str:
         """Sizes, and whether there is a bias."""

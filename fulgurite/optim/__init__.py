@@ -20,15 +20,15 @@ from .gradients import (
 from .lbfgs import LBFGS
 from .matrix import Adafactor, Muon
 from .optimizer import Group, Optimizer
-from .precision import LossScaler, Policy
+from .precision import GradScaler, LossScaler, Policy
 from .schedule import Schedule, constant, cosine, join, linear, step_decay, warmup
 from .sgd import SGD, Adagrad, RMSprop
 from .variants import ASGD, Adadelta, Adamax, NAdam, RAdam, Rprop
 
 __all__ = [
     "ASGD", "EMA", "LAMB", "LBFGS", "SGD", "Accumulator", "Adadelta", "Adafactor", "Adagrad",
-    "Adam", "AdamW", "Adamax", "Group", "Lion", "LossScaler", "Muon", "NAdam", "Optimizer",
-    "Policy", "RAdam", "RMSprop", "Rprop", "Schedule", "clip_by_norm", "clip_by_value",
+    "Adam", "AdamW", "Adamax", "GradScaler", "Group", "Lion", "LossScaler", "Muon", "NAdam",
+    "Optimizer", "Policy", "RAdam", "RMSprop", "Rprop", "Schedule", "clip_by_norm", "clip_by_value",
     "clip_grad_norm_", "clip_grad_value_", "constant", "cosine", "global_norm", "join", "linear",
     "lr_scheduler", "step_decay", "warmup",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ PRIVATE = {  # what the package itself needs
     "pads_of", "per_axis", "placed", "places", "slices_at", "Index", "cuts_of", "part_of",
     "understood", "reduced", "row_of", "windows_of", "overhang", "max_pool_with_indices",
     "adaptive_max_pool_with_indices", "join", "max_unpool", "lp_pool", "p_norm", "classes_along",
+    "product_dtype", "wide_products", "narrowed", "added", "wide_result",
 }  # fmt: skip
 
 

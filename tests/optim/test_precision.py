@@ -101,3 +101,45 @@ def test_a_scale_never_becomes_zero_and_no_gradients_are_an_error() -> None:
     assert scaler.scale.item() == 2.0**-119
     with pytest.raises(ArgumentError, match="no gradients"):
         scaler.step(optimizer, [None])
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_scaler_in_torchs_calls_skips_a_step_that_overflows_and_halves(jitted: bool) -> None:
+    w = fg.Tensor([2.0, 3.0], requires_grad=True)
+    optimizer = fg.optim.SGD([w], lr=0.5)
+    scaler = fg.optim.GradScaler(init_scale=4.0, growth_interval=2)
+
+    def step(x: fg.Tensor) -> fg.Tensor:
+        with fg.autocast("float16"):
+            loss = fg.vecdot(w, x)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        fg.optim.clip_grad_norm_([w], 100.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return loss
+
+    run = fg.jit(step) if jitted else step
+    scales = []
+    for value in (1.0, float("inf"), 1.0, 1.0):
+        run(fg.Tensor([value, 1.0]))
+        scales.append(scaler.get_scale())
+    assert scales == [4.0, 2.0, 2.0, 4.0]
+    np.testing.assert_allclose(w.numpy(), [0.5, 1.5], rtol=1e-3)
+    other = fg.optim.GradScaler()
+    other.load_state_dict(scaler.state_dict())
+    assert other.get_scale() == 4.0
+
+
+def test_a_scaler_says_what_was_forgotten() -> None:
+    w = fg.Tensor([2.0], requires_grad=True)
+    optimizer, scaler = fg.optim.SGD([w], lr=0.5), fg.optim.GradScaler()
+    with pytest.raises(ArgumentError, match="no step"):
+        scaler.update()
+    scaler.scale((w * w).sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(ArgumentError, match="unscaled already"):
+        scaler.unscale_(optimizer)
+    off = fg.optim.GradScaler(enabled=False)
+    assert off.scale(w) is w and off.get_scale() == 1.0 and not off.is_enabled()

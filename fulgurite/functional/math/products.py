@@ -19,6 +19,7 @@ from ...core.ops.elementwise import MUL
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, operand, wrap
 from ..array.movement import moveaxis
+from ..autocast import narrowed, product_dtype
 from ..common import apply
 from .complex_numbers import conj
 
@@ -35,11 +36,13 @@ def operands(*arrays: TensorLike) -> tuple[list[Node], DType]:
     if {*map(type, arrays)} == _TENSORS:
         same = [operand(x) for x in arrays]  # type: ignore[arg-type]
         dtype = same[0].dtype
-        plain = dtype.is_float and not dtype.is_small_float
+        plain = dtype.is_float and not dtype.is_small_float and product_dtype(dtype) is dtype
         if plain and all([n.dtype is dtype and n.device == same[0].device for n in same]):
             return same, dtype
     nodes = [node_of(x) for x in lifted(*arrays)]
-    dtype = promote(*[node.dtype for node in nodes])
+    dtype = product_dtype(promote(*[node.dtype for node in nodes]))
+    if dtype.is_small_float:
+        nodes = [narrowed(node, dtype) for node in nodes]
     inside = float32 if dtype.is_small_float else default_int if dtype is bool_ else dtype
     return [build.cast(node, inside) for node in nodes], dtype
 

@@ -14,6 +14,7 @@ from ...core.ops.elementwise import DIV, ERFC, EXP, EXPM1, LOG, SUB, TANH
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..array.movement import chunk, reshape
+from ..autocast import wide_result
 from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import abs, logaddexp, sign, where
 
@@ -33,7 +34,7 @@ def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """
     powers = build.apply(EXP, _below_top(node_of(wide(x)), axis))
     total = build.fold("add", powers, axis, keepdims=True)
-    return astype(wrap(build.apply(DIV, powers, total)), floating(x).dtype)
+    return astype(wrap(build.apply(DIV, powers, total)), wide_result(x))
 
 
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
@@ -44,7 +45,7 @@ def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """
     moved = _below_top(node_of(wide(x)), axis)
     total = build.fold("add", build.apply(EXP, moved), axis, keepdims=True)
-    return astype(wrap(build.apply(SUB, moved, build.apply(LOG, total))), floating(x).dtype)
+    return astype(wrap(build.apply(SUB, moved, build.apply(LOG, total))), wide_result(x))
 
 
 def relu(x: TensorLike) -> Tensor:

@@ -17,6 +17,7 @@ from ...core.ops.elementwise import EQ, EXP, LE
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, wrap
 from ..array.movement import matrix_transpose, reshape
+from ..autocast import product_dtype, wide_products
 from ..common import apply, as_tensor, astype, common_floats, wide
 from ..math.elementwise import where
 from ..math.products import matmul
@@ -47,6 +48,8 @@ def scaled_dot_product_attention(
     """
     lifted(query, key, value, attn_mask)
     parts = common_floats(query, key, value)
+    low = product_dtype(parts[0].dtype)
+    parts = [astype(part, low) for part in parts]
     q, k, v = (wide(part) for part in parts)
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ShapeError("attention needs (length, size) at least", "give two or more dimensions")
@@ -62,7 +65,9 @@ def scaled_dot_product_attention(
         heads = _shared_heads(q, k, v)
         q, k, v = (_grouped(part, heads) for part in (q, k, v))
         mask = _grouped(mask, heads) if mask is not None and mask.ndim > 2 else mask
-    scores = matmul(q, matrix_transpose(k)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    with wide_products():  # its operands are rounded, the scores are not
+        products = matmul(q, matrix_transpose(k))
+    scores = products * (q.shape[-1] ** -0.5 if scale is None else scale)
     weights = _weights(_masked(scores, mask, is_causal))
     if dropout_p != 0:
         from ...random import dropout

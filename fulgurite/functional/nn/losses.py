@@ -19,6 +19,7 @@ from ...errors import ArgumentError, DTypeError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..array.indexing import classes_along, take
 from ..array.movement import broadcast_arrays, expand_dims
+from ..autocast import wide_result
 from ..common import apply, as_tensor, astype, common_floats, floating, wide
 from ..math.elementwise import abs, logical_not, maximum, minimum, where
 from ..math.reduction import any, mean, p_norm, sum
@@ -42,7 +43,7 @@ def reduced(
         loss = sum(loss)
         if reduction == "mean" and counted is not None:
             loss = loss / astype(sum(counted), loss.dtype)
-    return astype(loss, floating(like).dtype)
+    return astype(loss, wide_result(like))
 
 
 def _pair(x: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor]:
@@ -315,7 +316,7 @@ def kl_div(
     if reduction == "batchmean":
         if not a.ndim:
             raise ShapeError("a number has no batch", 'use reduction="sum"')
-        return astype(sum(loss) / (a.shape[0] * 1.0), floating(x).dtype)
+        return astype(sum(loss) / (a.shape[0] * 1.0), wide_result(x))
     return reduced(loss, reduction, x)
 
 
@@ -413,7 +414,7 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: int = 1, eps: float 
     a, b = broadcast_arrays(*[wide(part) for part in common_floats(x1, x2)])
     squares = [sum(part * part, axis) for part in (a, b)]
     lengths = [sqrt(maximum(square, eps * eps)) for square in squares]
-    return astype(sum(a * b, axis) / (lengths[0] * lengths[1]), floating(x1).dtype)
+    return astype(sum(a * b, axis) / (lengths[0] * lengths[1]), wide_result(x1))
 
 
 def cosine_embedding_loss(
@@ -453,7 +454,7 @@ def pairwise_distance(
     [5.0]
     """
     a, b = (wide(part) for part in common_floats(x1, x2))
-    return astype(p_norm(a - b + eps, p, -1, keepdims), floating(x1).dtype)
+    return astype(p_norm(a - b + eps, p, -1, keepdims), wide_result(x1))
 
 
 def triplet_margin_loss(

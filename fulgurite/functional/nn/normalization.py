@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...config import current
 from ...core import build
 from ...core import shape as sizes
 from ...core.dtype import promote
@@ -17,6 +18,7 @@ from ...core.node import Node, Size
 from ...core.ops.elementwise import ADD, DIV, MUL, RSQRT, SUB
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, node_of, wrap
+from ..autocast import wide_result
 from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import pow
 from ..math.reduction import mean, sum
@@ -204,7 +206,7 @@ def _scaled(
     x: TensorLike, normal: Tensor, weight: TensorLike | None, bias: TensorLike | None
 ) -> Tensor:
     """The affine part: a weight and a bias that broadcast, in the dtype all promote to."""
-    dtype = floating(x).dtype
+    dtype = wide_result(x)
     for part, combine in ((weight, Tensor.__mul__), (bias, Tensor.__add__)):
         if part is not None:
             scale = as_tensor(part)
@@ -216,9 +218,10 @@ def _scaled(
 def _scaled_channels(
     x: TensorLike, normal: Tensor, weight: TensorLike | None, bias: TensorLike | None
 ) -> Tensor:
-    """`_scaled` by one weight and bias for each channel."""
+    """`_scaled` by one weight and bias for each channel; autocast keeps the dtype of x."""
     parts = [None if part is None else _along(part, normal) for part in (weight, bias)]
-    return _scaled(x, normal, parts[0], parts[1])
+    out = _scaled(x, normal, parts[0], parts[1])
+    return astype(out, floating(x).dtype) if current().autocast != "off" else out
 
 
 def local_response_norm(
