@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..core.op import Array
 from ..errors import ArgumentError, DTypeError
 from ..tensor import Tensor, realize_all
 from . import shards
-from .files import FileError, Path, Refusal, bytes_of, path_of, reading, sync_folder
+from .files import FileError, Path, Refusal, path_of, reading, sync_folder, tensor_digest
 from .safetensors import SafetensorsFile, save_safetensors
 
 FORMAT = "fulgurite checkpoint 1"
@@ -132,7 +131,7 @@ def _metadata(name: str) -> Mapping[str, str]:
 
 
 def _write(name: str, text: str, tensors: dict[str, Tensor | Array], table: str = "") -> None:
-    digest = _digest(text + table, tensors.items())
+    digest = tensor_digest(text + table, tensors.items())
     metadata = {"format": FORMAT, "digest": digest, "tree": text}
     if table:
         metadata["shards"] = table
@@ -180,7 +179,7 @@ def load_tree(path: Path) -> Any:
             tensors = dict(file)
             text = metadata.get("tree", "")
             table = metadata.get("shards", "")
-            if _digest(text + table, tensors.items()) != metadata.get("digest"):
+            if tensor_digest(text + table, tensors.items()) != metadata.get("digest"):
                 raise Refusal("it is damaged: its digest is that of other bytes")
             tensors |= shards.read_shards(name, table) if table else {}
             return _nest(json.loads(text), tensors)
@@ -192,15 +191,6 @@ def load_tree(path: Path) -> Any:
             raise FileError(error.what, hint) from None
 
     return reading(name, "a checkpoint", read)
-
-
-def _digest(text: str, tensors: Iterable[tuple[str, Tensor | Array]]) -> str:
-    found = blake2b(text.encode(), digest_size=16)
-    for name, tensor in sorted(tensors, key=lambda item: item[0]):
-        array = tensor._array() if isinstance(tensor, Tensor) else tensor
-        found.update(f"\0{name}\0{array.dtype}{array.shape}".encode())
-        found.update(bytes_of(array))
-    return found.hexdigest()
 
 
 # --- nests as JSON -------------------------------------------------------------------------------

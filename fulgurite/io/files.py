@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from math import prod
 from typing import IO, Any, TypeVar
 
@@ -187,3 +188,13 @@ def sync_folder(name: str) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def tensor_digest(text: str, tensors: Iterable[tuple[str, Tensor | Array]]) -> str:
+    """A digest of text and of named tensors: names, dtypes, shapes and bytes."""
+    found = blake2b(text.encode(), digest_size=16)
+    for name, tensor in sorted(tensors, key=lambda item: item[0]):
+        array = tensor._array() if isinstance(tensor, Tensor) else tensor
+        found.update(f"\0{name}\0{array.dtype}{array.shape}".encode())
+        found.update(bytes_of(array))
+    return found.hexdigest()

@@ -4,7 +4,8 @@ In: tensors of which some are in shards. Out: beside the checkpoint a file for e
 shards nobody else writes, and the table of parts that the checkpoint's metadata keeps: whole shape,
 and for every part its file and where it begins. A rank tells the others whether its file is written
 before rank 0 writes the checkpoint itself, so at every moment a whole one is at the path; if one
-rank fails, all do, and the message names it. Reading needs no ranks: parts become whole arrays,
+rank fails, all do, and the message names it. The table has a digest of each file: one that is
+damaged, or of another checkpoint, is refused. Reading needs no ranks: parts become whole arrays,
 which whoever loads them splits as it likes.
 """
 
@@ -26,7 +27,7 @@ from ..errors import DistributedError
 from ..runtime.device import get_device
 from ..runtime.realize import storage_of, value_node
 from ..tensor import Tensor
-from .files import FileError, Refusal
+from .files import FileError, Refusal, tensor_digest
 from .safetensors import SafetensorsFile, save_safetensors
 
 SUFFIX = ".shards"  # of the files beside a checkpoint: <path>.<token>-<rank>.shards
@@ -58,7 +59,7 @@ def write_shards(path: str, sharded: Mapping[str, tuple[Tensor, Any]]) -> str:
             if any([here[axis] for axis in other_axes(mesh, layout)]):
                 continue  # another rank has the same shard
             starts = [n * _number(mesh, axes, here) for n, axes in zip(local, layout, strict=True)]
-            parts[rank] = [f"{token}-{rank}", starts]
+            parts[rank] = [f"{token}-{rank}", starts]  # and the digest of the file
             if rank == world.rank:
                 shape: Any = node.src[0].shape
                 device = get_device(node.device or "")
@@ -71,6 +72,10 @@ def write_shards(path: str, sharded: Mapping[str, tuple[Tensor, Any]]) -> str:
         except (OSError, FileError) as error:
             problem = str(error).partition("\n")[0]
     agree(problem, f"writing shards of {path!r}")
+    digests = _told(tensor_digest("", mine.items()))
+    for about in table.values():
+        for part in about["parts"]:
+            part.append(digests[int(part[0].rpartition("-")[2])])
     return json.dumps(table, separators=(",", ":"))
 
 
@@ -87,6 +92,14 @@ def _token() -> str:
     random = np.frombuffer(os.urandom(4), np.uint8).copy()
     group = list(range(world.size))
     return bytes(world.gather(group, random, "the name of a checkpoint")[0]).hex()
+
+
+def _told(digest: str) -> list[str]:
+    """The digests of all ranks' files."""
+    world = ranks.world()
+    mine = np.frombuffer(digest.encode(), np.uint8).copy()
+    rows = world.gather(list(range(world.size)), mine, "the digests of a checkpoint")
+    return [bytes(row).decode() for row in rows]
 
 
 def agree(problem: str, doing: str) -> None:
@@ -116,7 +129,17 @@ def remove_old(path: str, kept: set[str]) -> None:
 def tokens(text: str) -> set[str]:
     """The tokens of the files that a table names."""
     table = json.loads(text) if text else {}
-    return {name.partition("-")[0] for one in table.values() for name, _ in one["parts"]}
+    return {part[0].partition("-")[0] for one in table.values() for part in one["parts"]}
+
+
+def _checked(place: str, digest: str) -> SafetensorsFile:
+    """A file of shards whose bytes are those that were written."""
+    if not os.path.exists(place):
+        raise Refusal(f"its shards in {place!r} are missing")
+    found = SafetensorsFile(place)
+    if tensor_digest("", found.items()) != digest:
+        raise Refusal(f"its shards in {place!r} are damaged: their digest is that of other bytes")
+    return found
 
 
 def read_shards(path: str, text: str) -> dict[str, Tensor]:
@@ -125,12 +148,9 @@ def read_shards(path: str, text: str) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, about in json.loads(text).items():
         whole: Array | None = None
-        for file, starts in about["parts"]:
+        for file, starts, digest in about["parts"]:
             if file not in files:
-                place = f"{path.removesuffix('.previous')}.{file}{SUFFIX}"
-                if not os.path.exists(place):
-                    raise Refusal(f"its shards in {place!r} are missing")
-                files[file] = SafetensorsFile(place)
+                files[file] = _checked(f"{path.removesuffix('.previous')}.{file}{SUFFIX}", digest)
             part = files[file][name].numpy()
             if whole is None:
                 whole = np.empty(about["shape"], part.dtype)
