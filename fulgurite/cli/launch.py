@@ -22,8 +22,8 @@ from typing import Any
 from ..runtime.distributed.launcher import LAST_WORDS, read_last_words
 
 EPILOG = """Cores are shared out: each rank gets threads for its share unless FULGURITE_THREADS is
-set. A rank that waits longer than --timeout for the others ends the job, and says where every rank
-was. Example: fulgurite launch -n 4 train.py --steps 100"""
+set. A rank that waits longer than --timeout for one that is silent or stands still ends the job,
+and says where every rank was; for one that works it waits 30 times as long. Example: fulgurite launch -n 4 train.py --steps 100"""
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
@@ -39,7 +39,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         "--hosts", default="", metavar="A,B", help="machines, as mpiexec names them"
     )
     parser.add_argument(
-        "--timeout", type=float, default=0.0, metavar="S", help="seconds that a rank may wait (300)"
+        "--timeout", type=float, default=0.0, metavar="S", help="seconds that a rank waits (10)"
     )
     parser.add_argument("--quiet-ranks", action="store_true", help="print what rank 0 prints only")
     parser.add_argument("script", help="a Python file, or -m and a module after --")

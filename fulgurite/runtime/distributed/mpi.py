@@ -23,7 +23,7 @@ from ...errors import DistributedError
 from .buckets import Buckets, Fold
 from .watchdog import Watchdog
 
-TIMEOUT_SECONDS = 300.0  # unless FULGURITE_TIMEOUT says otherwise
+TIMEOUT_SECONDS = 10.0  # of ranks that stand still, unless FULGURITE_TIMEOUT says otherwise
 DIGEST_BYTES = 32
 _YIELDS = 200  # askings before the first sleep
 _SHORT_SLEEP, _LONG_SLEEP = 20e-6, 500e-6  # seconds
