@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _scopes = itertools.count(TAPE + 1)
 _leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by name
+# how the gradients of some leaves are kept: in shards, say
+KEPT: weakref.WeakKeyDictionary[Entry, Callable[[Node], Node]] = weakref.WeakKeyDictionary()
 
 
 def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -314,5 +316,7 @@ def backward(tensor: Tensor, seed: TensorLike | None) -> None:
         owner = _leaves.get(leaf.arg[1])
         if owner is None or (found is None and node not in live_nodes(order, [leaf])):
             continue  # the result does not depend on it, or as a constant does
-        share = wrap(build.detach(_or_zero(found, leaf)))  # 0 through steps: floor, sign
+        total = build.detach(_or_zero(found, leaf))  # 0 through steps: floor, sign
+        keep = KEPT.get(owner.entry)
+        share = wrap(total if keep is None else keep(total))
         owner.grad = share if owner.grad is None else owner.grad + share

@@ -2,13 +2,15 @@
 
 In: a tensor, a mesh and a split. Out: the same tensor in shards, for all who hold it. What an
 optimizer keeps for a parameter follows the parameter, or a layout of its own (ZeRO 1 and 2: the
-weight is whole on every rank, its state is not); the new weight is then gathered.
+weight is whole on every rank, its state is not); the new weight is then gathered. Gradients that
+`backward` adds up are whole, or in shards too (ZeRO 2 and 3).
 """
 
 from __future__ import annotations
 
 import weakref
 
+from ..autodiff.grad import KEPT
 from ..core.ops.collective import SHARD
 from ..core.ranks import Layout, MeshAxes
 from ..functional.array.assignment import _change
@@ -29,6 +31,11 @@ def keep_in_shards(x: Tensor, sharding: Sharding) -> None:
 def keep_state_in_shards(param: Tensor, sharding: Sharding) -> None:
     """Let what an optimizer keeps for a parameter be in shards."""
     _states[param.entry] = sharding
+
+
+def keep_gradient_in_shards(param: Tensor, sharding: Sharding) -> None:
+    """Let what `backward` adds up for a parameter be in shards."""
+    KEPT[param.entry] = lambda total: SHARD(total, arg=sharding)
 
 
 def state_like(param: Tensor, value: Tensor) -> Tensor:

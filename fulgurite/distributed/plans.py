@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ArgumentError
 from ..tensor import Tensor, realize_among
-from .layouts import keep_in_shards, keep_state_in_shards
+from .layouts import keep_gradient_in_shards, keep_in_shards, keep_state_in_shards
 from .mesh import Mesh, shard
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Kept(NamedTuple):
     split: dict[str, int]  # of the parameter: mesh axis -> dimension
     weak: bool = False
     state: dict[str, int] | None = None  # of the state, if other than the parameter's
+    gradient: bool = False  # is it kept as the state is? else it is whole
 
 
 Decide = Callable[[str, tuple[int, ...], Kept], Kept]  # name, shape, what was decided before
@@ -67,14 +68,17 @@ class Plan:
         changed = []
         for name, param in module.named_parameters():
             kept = self.kept(name, param.shape)
-            layout = self.mesh.layout(kept.split, param.ndim)
-            if any(layout):
-                keep_in_shards(param, (self.mesh.shape, layout, kept.weak))
+            layout = self.mesh.layout(kept.split or kept.state, param.ndim)
+            if not any(layout):
+                continue
+            sharding = self.mesh.shape, layout, kept.weak or not kept.split
+            if kept.split:
+                keep_in_shards(param, sharding)
                 changed.append(param)
-            elif kept.state:
-                layout = self.mesh.layout(kept.state, param.ndim)
-                if any(layout):
-                    keep_state_in_shards(param, (self.mesh.shape, layout, True))
+            else:
+                keep_state_in_shards(param, sharding)
+            if kept.gradient:
+                keep_gradient_in_shards(param, sharding)
         realize_among(changed)
         for split in self.results:
             for part in module.modules():
@@ -98,9 +102,10 @@ def data_parallel(mesh: Mesh) -> Plan:
 def zero(mesh: Mesh, axis: str = "data", stage: int = 3) -> Plan:
     """ZeRO (Rajbhandari et al. 2020): what every data-parallel rank would keep is split over them.
 
-    Stages 1 and 2 split what the optimizer keeps, and each rank gets its part of the gradient sum;
-    stage 3 splits the weights too, which are gathered where they are used. A parameter whose sizes
-    the axis does not divide stays whole.
+    Stage 1 splits what the optimizer keeps, stage 2 the gradients that `backward` adds up too,
+    stage 3 the weights as well, which are gathered where they are used. (A gradient that nobody
+    asks for before the step is never whole on a rank, in stage 1 either: each gets its part of the
+    sum.) A parameter whose sizes the axis does not divide stays whole.
     """
     if stage not in (1, 2, 3):
         raise ArgumentError(f"there is no stage {stage} of ZeRO", "use 1, 2 or 3")
@@ -115,8 +120,10 @@ def zero(mesh: Mesh, axis: str = "data", stage: int = 3) -> Plan:
         split = {**before.split, axis: dim}
         if stage == 3:
             # weak as a whole: what another plan split must stay where it is
-            return Kept(split, weak=not before.split)
-        return before._replace(state=split) if not before.split else before
+            return Kept(split, weak=not before.split, gradient=True)
+        if before.split:
+            return before
+        return before._replace(state=split, gradient=stage == 2)
 
     return Plan(mesh, [decide])
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import fulgurite as fg
 from fulgurite.distributed import plans
 from fulgurite.distributed.pipeline import order_1f1b
 from fulgurite.errors import ArgumentError
+from fulgurite.runtime.realize import value_node
 from tests.distributed.launching import JOBS, launch, needs_mpi
+from tests.ranks import on_ranks
 
 pytestmark = pytest.mark.device("none")
 WAYS = ("forward", "backward")
@@ -77,10 +81,37 @@ def test_plans_say_how_parameters_are_kept() -> None:
     both = plans.tensor_parallel(mesh) | plans.zero(mesh, stage=3)
     assert both.kept("blocks.0.fc.weight", (64, 16)).split == {"model": 0, "data": 1}
     assert both.kept("blocks.0.proj.weight", (16, 64)).split == {"model": 1, "data": 0}
-    assert both.kept("norm.weight", (16,)) == plans.Kept({"data": 0}, weak=True)
+    assert both.kept("norm.weight", (16,)) == plans.Kept({"data": 0}, weak=True, gradient=True)
     assert both.kept("odd", (3, 5)) == plans.Kept({})
     first = plans.zero(mesh, stage=1)
     assert first.kept("norm.weight", (16,)) == plans.Kept({}, state={"data": 0})
+
+
+@pytest.mark.parametrize(("stage", "rows"), [(1, 4), (2, 2), (3, 2)])
+def test_zero_keeps_gradients_whole_or_in_shards(stage: int, rows: int) -> None:
+    """Of two batches: what a rank holds between them."""
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3)
+    batches = np.random.default_rng(0).standard_normal((2, 6, 3)).astype(np.float32)
+
+    def held(rank: int) -> tuple[Any, Any]:
+        mesh = fg.Mesh({"data": 2})
+        layer = fg.nn.Linear(3, 4, bias=False)
+        layer.weight = fg.nn.Parameter(weights)
+        layer.shard(plans.zero(mesh, stage=stage))
+        for batch in batches:
+            (layer(fg.shard(batch, mesh, {"data": 0})) ** 2).sum().backward()
+            grad = layer.weight.grad
+            assert grad is not None
+            node = value_node(grad.realize().entry.node)
+            assert node is not None
+        memory = node.src[0] if node.src else node
+        return memory.shape, grad.numpy()
+
+    with fg.config(device="reference"):
+        wanted = sum([2 * (batch @ weights.T).T @ batch for batch in batches])
+        for shape, found in on_ranks(2, held):
+            assert shape == (rows, 3)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_plans_that_make_no_sense_are_errors() -> None:

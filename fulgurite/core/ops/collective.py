@@ -70,9 +70,10 @@ def _group(node: Node) -> list[int]:
 
 
 def _fold(how: str, parts: Sequence[Array], node: Node) -> Array:
-    wide = [a.astype(np.float32) if node.dtype.is_small_float else a for a in parts]
+    dtype = node.src[0].dtype  # a START's own is that of its ticket
+    wide = [a.astype(np.float32) if dtype.is_small_float else a for a in parts]
     total: Array = fold(_COMBINE[how], wide)
-    return np.asarray(total).astype(node.dtype.numpy, copy=False)
+    return np.asarray(total).astype(dtype.numpy, copy=False)
 
 
 def _all_reduce_numpy(node: Node, a: Array) -> Array:
@@ -110,7 +111,7 @@ def _start_numpy(node: Node, a: Array) -> Array:
         _finished[ticket] = np.array(_all_reduce_numpy(node, a))
     else:
         flat = np.ascontiguousarray(a).reshape(-1)
-        ticket = begin(group, flat, how, lambda parts: _fold(how, parts, node.src[0]), _label(node))
+        ticket = begin(group, flat, how, lambda parts: _fold(how, parts, node), _label(node))
     return np.asarray(ticket, np.int64)
 
 
