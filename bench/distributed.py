@@ -62,7 +62,7 @@ def ours(steps: int, out: str) -> None:
     world: Any = ranks.world()
     trace = [
         {"begun": b.begun, "done": b.done, "waited": b.waited, "bytes": b.nbytes}
-        for b in getattr(getattr(world, "buckets", None), "trace", [])
+        for b in getattr(world, "trace", [])
     ]
     about = {
         "seconds": seconds,

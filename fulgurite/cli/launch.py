@@ -23,7 +23,8 @@ from ..runtime.distributed.launcher import LAST_WORDS, read_last_words
 
 EPILOG = """Cores are shared out: each rank gets threads for its share unless FULGURITE_THREADS is
 set. A rank that waits longer than --timeout for one that is silent or stands still ends the job,
-and says where every rank was; for one that works it waits 30 times as long. Example: fulgurite launch -n 4 train.py --steps 100"""
+and says where every rank was; for one that works it waits 30 times as long. Example: fulgurite
+launch -n 4 train.py --steps 100"""
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:

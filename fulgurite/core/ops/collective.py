@@ -51,7 +51,7 @@ _OPS: dict[str, Op] = {"add": ADD, "mul": MUL, "max": MAX, "min": MIN}
 # --- what data travels ---------------------------------------------------------------------------
 
 
-def _label(node: Node) -> str:
+def label_of(node: Node) -> str:
     """What the watchdog says of a rank that waits here."""
     where = places(node.origins)
     return f"{node.op.name}{_axes_text(node)} of {node.dtype}{list(node.shape)}" + (
@@ -64,25 +64,37 @@ def _axes_text(node: Node) -> str:
     return f"({', '.join([str(a) for a in axes])})" if node.op not in LAYOUT_OPS else ""
 
 
-def _group(node: Node) -> list[int]:
+def group_for(node: Node) -> list[int]:
+    """The ranks that a collective of this one's is over."""
     check_world(node.arg[0])
     return group_of(node.arg[0], node.arg[1], world().rank)
 
 
-def _fold(how: str, parts: Sequence[Array], node: Node) -> Array:
-    dtype = node.src[0].dtype  # a START's own is that of its ticket
+def _fold(how: str, parts: Sequence[Array], node: Node, out: Array | None = None) -> Array:
+    """The values of ranks combined in their order, into an array if one is given."""
+    dtype, combine = node.src[0].dtype, _COMBINE[how]  # a START's own dtype is that of its ticket
+    if out is not None and isinstance(combine, np.ufunc) and not dtype.is_small_float:
+        with np.errstate(all="ignore"):
+            combine(parts[0], parts[1], out=out)
+            for part in parts[2:]:
+                combine(out, part, out=out)
+        return out
     wide = [a.astype(np.float32) if dtype.is_small_float else a for a in parts]
-    total: Array = fold(_COMBINE[how], wide)
-    return np.asarray(total).astype(dtype.numpy, copy=False)
+    total: Array = fold(combine, wide)
+    found = np.asarray(total).astype(dtype.numpy, copy=False)
+    if out is None:
+        return found
+    np.copyto(out, found)
+    return out
 
 
 def _all_reduce_numpy(node: Node, a: Array) -> Array:
     """Each rank folds one part of every rank's value, in their order, and sends it to all."""
-    group = _group(node)
+    group = group_for(node)
     count = len(group)
     if count == 1:
         return a
-    label = _label(node)
+    label = label_of(node)
     flat = np.ascontiguousarray(a).reshape(-1)
     if flat.nbytes <= ONE_MESSAGE_BYTES:  # one round of small messages in place of two
         return _fold(node.arg[2], world().gather(group, flat, label), node).reshape(a.shape)
@@ -104,41 +116,59 @@ _finished: dict[int, Array] = {}  # results of what was started where nothing ru
 
 def _start_numpy(node: Node, a: Array) -> Array:
     """Begin a sum: this world's own way, or all of it at once."""
-    group, how = _group(node), node.arg[2]
-    begin = getattr(world(), "start_reduce", None)
-    if begin is None or len(group) == 1:
-        ticket = next(_tickets)
-        _finished[ticket] = np.array(_all_reduce_numpy(node, a))
-    else:
-        flat = np.ascontiguousarray(a).reshape(-1)
-        ticket = begin(group, flat, how, lambda parts: _fold(how, parts, node), _label(node))
-    return np.asarray(ticket, np.int64)
+    return np.asarray(start_sum(node, a, group_for(node), label_of(node)), np.int64)
 
 
 def _wait_numpy(node: Node, ticket: Array) -> Array:
-    found = _finished.pop(int(ticket), None)
+    shape = shape_of(node.arg, node.src)
+    return finish_sum(int(ticket), wait_label(node), None).reshape(shape)
+
+
+def start_sum(node: Node, a: Array, group: Sequence[int], label: str) -> int:
+    """Begin what a START says over a group of ranks; its ticket."""
+    begin = getattr(world(), "start_reduce", None)
+    if begin is None or len(group) == 1:
+        ticket = next(_tickets)
+        _finished[ticket] = np.array(_all_reduce_numpy(node, a)).reshape(-1)
+        return ticket
+    flat, how = np.ascontiguousarray(a).reshape(-1), node.arg[2]
+    made: int = begin(group, flat, how, lambda parts, out: _fold(how, parts, node, out), label)
+    return made
+
+
+def finish_sum(ticket: int, label: str, out: Array | None) -> Array:
+    """The sum of a ticket, flat; in an array if one is given."""
+    found = _finished.pop(ticket, None)
     if found is None:
-        finish = world().finish_reduce  # type: ignore[attr-defined]
-        found = finish(int(ticket), f"the wait for all_reduce of {node.dtype}{list(node.shape)}")
-    return found.reshape(shape_of(node.arg, node.src))
+        made: Array = world().finish_reduce(ticket, label, out)  # type: ignore[attr-defined]
+        return made
+    if out is None:
+        return found
+    np.copyto(out, found)
+    return out
+
+
+def wait_label(node: Node) -> str:
+    """What the watchdog says of a rank that waits for a sum."""
+    return f"the wait for all_reduce of {node.dtype}{list(node.shape)}"
 
 
 def _all_gather_numpy(node: Node, a: Array) -> Array:
-    parts = world().gather(_group(node), np.ascontiguousarray(a), _label(node))
+    parts = world().gather(group_for(node), np.ascontiguousarray(a), label_of(node))
     return np.concatenate(parts, axis=node.arg[2])
 
 
 def _reduce_scatter_numpy(node: Node, a: Array) -> Array:
-    group = _group(node)
+    group = group_for(node)
     parts = [np.ascontiguousarray(p) for p in np.split(a, len(group), axis=node.arg[2])]
-    return _fold("add", world().exchange(group, parts, _label(node)), node)
+    return _fold("add", world().exchange(group, parts, label_of(node)), node)
 
 
 def _all_to_all_numpy(node: Node, a: Array) -> Array:
     _, _, split, join = node.arg
-    group = _group(node)
+    group = group_for(node)
     parts = [np.ascontiguousarray(p) for p in np.split(a, len(group), axis=split)]
-    return np.concatenate(world().exchange(group, parts, _label(node)), axis=join)
+    return np.concatenate(world().exchange(group, parts, label_of(node)), axis=join)
 
 
 def _send_recv_numpy(node: Node, a: Array) -> Array:
@@ -153,7 +183,7 @@ def _send_recv_numpy(node: Node, a: Array) -> Array:
 
     to = [neighbour(there) for source, there in pairs if source == here[axis]]
     sources = [neighbour(source) for source, there in pairs if there == here[axis]]
-    found = world().route(to, sources, np.ascontiguousarray(a), _label(node))
+    found = world().route(to, sources, np.ascontiguousarray(a), label_of(node))
     return found[0] if found else np.zeros_like(a)
 
 
@@ -222,7 +252,7 @@ def _unshard_numpy(node: Node, a: Array) -> Array:
     for dim, axes in enumerate(layout):
         if axes:
             group = group_of(mesh, axes, world().rank)
-            parts = world().gather(group, np.ascontiguousarray(a), _label(node))
+            parts = world().gather(group, np.ascontiguousarray(a), label_of(node))
             a = np.concatenate(parts, axis=dim)
     return a
 

@@ -50,7 +50,7 @@ Words = Any  # array('q'), which is not generic at run time
 class Frame:
     """One run's words, and the memory of its intermediates."""
 
-    __slots__ = ("address", "arena", "begun", "memory", "offsets", "words", "workspace")
+    __slots__ = ("address", "arena", "begun", "memory", "offsets", "views", "words", "workspace")
 
     def __init__(
         self, words: Words, arena: Block, workspace: Block, offsets: Mapping[int, int]
@@ -60,6 +60,7 @@ class Frame:
         self.memory: HostBuffer | None = None  # the arena, for reports
         self.address = words.buffer_info()[0]
         self.begun = False  # does this run write over an input by now?
+        self.views: dict[int, HostBuffer] = {}  # of slots of fixed size that host steps touch
 
 
 class FrameLayout:
@@ -495,6 +496,8 @@ class Program:
                 return inputs[place]
             if place in self.constants:
                 return self.constants[place]
+            if place in frame.views and place not in results:
+                return frame.views[place]
             slot = self.schedule.slots[place]
             assert slot is not None
             shape = at_most(slot.shape)
@@ -505,8 +508,10 @@ class Program:
                 count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize
                 part = frame.arena.bytes()[offset : offset + count]
                 whole = part.view(slot.dtype.numpy).reshape(shape)
-            sizes = concrete(slot.shape, values)
-            return HostBuffer(whole[_corner(sizes)])
+            made = HostBuffer(whole[_corner(concrete(slot.shape, values))])
+            if place not in results and place not in self.symbolic:
+                frame.views[place] = made
+            return made
 
         item, execute = step
         reads, writes = [view(i) for i in item.reads], [view(i) for i in item.writes]

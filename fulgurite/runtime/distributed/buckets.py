@@ -1,4 +1,4 @@
-"""Buckets: sums over ranks that share messages and travel while kernels run.
+"""Buckets: sums over ranks of several machines, which share messages and travel while kernels run.
 
 In: flat arrays with the group they are summed over. Out: the sums. Arrays of one dtype, group and
 fold fill a bucket; full, or as soon as one of its sums is waited for, it goes on its way in two
@@ -14,7 +14,6 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from ...core.ranks import Array
 
 if TYPE_CHECKING:
     from .mpi import MpiWorld
+    from .windows import Fold
 
-Fold = Callable[[Sequence[Array]], Array]
 BUCKET_BYTES = 1 << 20
 _PERIOD_SECONDS = 500e-6  # between two askings of the thread
 
@@ -63,7 +62,6 @@ class Buckets:
         self._lock = threading.Lock()
         self._awake = threading.Event()
         self._ended = False
-        self.trace: deque[Bucket] = deque(maxlen=256)
         self._thread = threading.Thread(target=self._work, name="fulgurite-mpi", daemon=True)
         self._thread.start()
         threading._register_atexit(self.stop)  # type: ignore[attr-defined]  # before MPI ends
@@ -159,7 +157,7 @@ class Buckets:
             if bucket.whole is None:
                 if bucket is not self._first_in_first_round():
                     continue
-                mine = np.ascontiguousarray(bucket.fold(bucket.parts))
+                mine = np.ascontiguousarray(bucket.fold(bucket.parts, None))
                 whole = np.empty((len(bucket.group), bucket.size), mine.dtype)
                 byte = self.mpi.BYTE
                 bucket.parts, bucket.flat = [mine], None
@@ -171,7 +169,7 @@ class Buckets:
                 bucket.done = time.perf_counter()
                 bucket.parts = []
                 self._queue.remove(bucket)
-                self.trace.append(bucket)
+                self.world.trace.append(bucket)
 
     def _first_in_first_round(self) -> Bucket:
         return next(b for b in self._queue if b.whole is None)

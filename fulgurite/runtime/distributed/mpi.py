@@ -3,15 +3,19 @@
 In: parts of arrays and the ranks they go to. Out: what arrived. We write no transport: every call
 is a nonblocking one of MPI's, and we wait by asking, with short sleeps between (MPI's own waits
 burn a core, which the other ranks of a small machine need). Data goes as bytes, so every dtype can.
-Before a plan with collectives runs, all ranks compare digests of their plans: another program on
-one rank is an error that names it, not a hang. Whoever waits too long is the watchdog's business.
+Sums that a plan starts early travel in shared windows within a machine (`windows`), in buckets of
+messages elsewhere (`buckets`). Before a plan with collectives runs, all ranks compare digests of
+their plans: another program on one rank is an error that names it, not a hang. Whoever waits too
+long is the watchdog's business.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +24,9 @@ from ..._lazy import FORK_LOCK
 from ...core import ranks
 from ...core.ranks import Array
 from ...errors import DistributedError
-from .buckets import Buckets, Fold
+from .buckets import Buckets
 from .watchdog import Watchdog
+from .windows import MOST_SHARING, Fold, SharedSums, Started
 
 TIMEOUT_SECONDS = 10.0  # of ranks that stand still, unless FULGURITE_TIMEOUT says otherwise
 DIGEST_BYTES = 32
@@ -67,7 +72,12 @@ class MpiWorld:
         self._agreement: tuple[Any, Array, str, str] | None = None
         seconds = float(os.environ.get("FULGURITE_TIMEOUT", "") or TIMEOUT_SECONDS)
         self.watchdog = Watchdog(mpi, mpi.COMM_WORLD.Dup(), seconds)
+        self.trace: deque[Any] = deque(maxlen=256)  # of sums: begun, done, waited, nbytes
         self.buckets = Buckets(self)
+        self.windows: list[Any] = []
+        self._shared: dict[tuple[int, ...], SharedSums | None] = {}
+        self._sums: dict[int, tuple[SharedSums, Started]] = {}
+        self._tickets = itertools.count(1 << 41)
         self.bytes_sent = 0
         self.seconds_waited = 0.0
 
@@ -129,32 +139,66 @@ class MpiWorld:
         return found
 
     def _wait(self, requests: Sequence[Any], label: str) -> None:
-        """Ask until all are done: yielding at first, then sleeping a little longer each time."""
+        """Wait until all messages have arrived."""
+        test, waiting = self.mpi.Request.Testall, list(requests)
+        self.wait_until(lambda: test(waiting), label)
+
+    def wait_until(self, is_done: Callable[[], bool], label: str) -> float:
+        """Ask until it is done: yielding at first, then sleeping a little longer each time."""
         start = time.perf_counter()
-        test = self.mpi.Request.Testall
-        waiting, asked, nap = list(requests), 0, _SHORT_SLEEP
+        asked, nap = 0, _SHORT_SLEEP
         with self.watchdog.waiting(label):
-            while not test(waiting):
+            while not is_done():
                 asked += 1
                 if asked < _YIELDS:
                     os.sched_yield()
                 else:
                     time.sleep(nap)
                     nap = min(nap * 1.5, _LONG_SLEEP)
-        self.seconds_waited += time.perf_counter() - start
+        waited = time.perf_counter() - start
+        self.seconds_waited += waited
+        return waited
 
     # --- sums that run meanwhile -----------------------------------------------------------------
 
     def start_reduce(
         self, group: Sequence[int], array: Array, how: str, fold: Fold, label: str
     ) -> int:
-        """Put an array into a bucket, which travels when it is full or waited for; its ticket."""
+        """Begin a sum; its ticket. In messages it shares a bucket with others."""
         self._check_agreement()
-        return self.buckets.add(tuple(group), array, how, fold, label)
+        members = tuple(group)
+        shared = self._shared_sums(members)
+        slot = shared.slot(array.nbytes) if shared is not None else None
+        if shared is None or slot is None:
+            return self.buckets.add(members, array, how, fold, label)
+        ticket = next(self._tickets)
+        self._sums[ticket] = shared, shared.start(slot, array, fold, label)
+        return ticket
 
-    def finish_reduce(self, ticket: int, label: str) -> Array:
-        """The sum of what was put in under a ticket."""
-        return self.buckets.take(ticket, label)
+    def finish_reduce(self, ticket: int, label: str, out: Array | None = None) -> Array:
+        """The sum of what was put in under a ticket, in an array if one is given."""
+        found = self._sums.pop(ticket, None)
+        if found is not None:
+            shared, started = found
+            return shared.finish(started, label, out)
+        whole = self.buckets.take(ticket, label)
+        if out is None:
+            return whole
+        np.copyto(out, whole)
+        return out
+
+    def _shared_sums(self, group: tuple[int, ...]) -> SharedSums | None:
+        """Sums in shared memory, if all of a group are on one machine and few enough."""
+        if group not in self._shared:
+            found = None
+            if len(group) <= MOST_SHARING:
+                comm = self._comm(group)
+                with self.watchdog.waiting("the making of a shared window"):
+                    near = comm.Split_type(self.mpi.COMM_TYPE_SHARED)
+                    is_near = comm.allreduce(near.Get_size(), op=self.mpi.MIN) == len(group)
+                    found = SharedSums(self, near) if is_near else None
+            self._shared[group] = found
+        return self._shared[group]
 
     # --- one program -----------------------------------------------------------------------------
 

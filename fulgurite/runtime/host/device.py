@@ -21,7 +21,7 @@ from ...core.ops.host import CALL, call_siblings, call_values
 from ...core.ops.leaf import PARAM, SINK, VAR
 from ...core.rewriting.substitute import substitute
 from ...core.shape import upper
-from ...graph.ir.kernel import Kernel
+from ...graph.ir.kernel import Kernel, is_collective
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
@@ -30,6 +30,7 @@ from ..device_base import HOST, BaseDevice
 from ..step_executor import StepCode
 from .evaluate import settle, size_value
 from .index_interpreter import Runner
+from .sums import sum_step
 
 POISON = 0xA5  # the byte of memory that was not written yet
 
@@ -196,7 +197,9 @@ class HostDevice(BaseDevice):
 
     def step_code(self, kernel: Kernel) -> StepCode:
         """Host functions need no copies here."""
-        return interpret(kernel) if kernel.kind in HOST else super().step_code(kernel)
+        if kernel.kind not in HOST:
+            return super().step_code(kernel)
+        return (sum_step(kernel) if is_collective(kernel) else None) or interpret(kernel)
 
 
 class ReferenceDevice(HostDevice):
