@@ -449,14 +449,20 @@ def fold(name: str, x: Node, axes: Axes = None, keepdims: bool = False) -> Node:
         raise ShapeError(
             f"the {name} of no elements does not exist", "reduce over a dimension that is not empty"
         )
-    here = capture()
-    if not found:
-        return note(x, here)
-    shape = tuple([1 if a in found else n for a, n in enumerate(x.shape)])
-    out = note(derived(reduce.REDUCE(x, arg=(name, found)), shape), here)
+    return folded(name, x, found, keepdims) if found else note(x)
+
+
+def folded(name: str, x: Node, axes: tuple[int, ...], keepdims: bool = False) -> Node:
+    """`fold` over axes in order of which it is known that it takes them."""
+    here, shape = capture(), list(x.shape)
+    for axis in axes:
+        shape[axis] = 1
+    out = note(derived(reduce.REDUCE(x, arg=(name, axes)), tuple(shape)), here)
     if keepdims:
         return out
-    kept = tuple([n for a, n in enumerate(shape) if a not in found])
+    for axis in reversed(axes):
+        del shape[axis]
+    kept = tuple(shape)
     return note(derived(movement.reshape(out, kept), kept), here)
 
 

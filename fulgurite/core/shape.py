@@ -113,6 +113,8 @@ def broadcast(*shapes: Shape) -> Shape:
         short, long = shapes if len(first) < len(shapes[1]) else shapes[::-1]
         if not short or long[-len(short) :] == short:
             return long
+        if len(short) == len(long) and (found := _stretched(short, long)) is not None:
+            return found
     elif all([s == first for s in shapes]):
         return first
     out: list[Size] = []
@@ -131,6 +133,16 @@ def broadcast(*shapes: Shape) -> Shape:
             size = other
         out.append(size)
     return tuple(reversed(out))
+
+
+def _stretched(first: Shape, second: Shape) -> Shape | None:
+    """The shape that two of as many plain sizes stretch to; None where that takes a closer look."""
+    found = [
+        a if b == 1 else b if a == 1 or a == b else None
+        for a, b in zip(first, second, strict=True)
+        if type(a) is type(b) is int
+    ]
+    return None if None in found or len(found) < len(first) else tuple(found)  # type: ignore[arg-type]
 
 
 def size_text(size: Size) -> str:

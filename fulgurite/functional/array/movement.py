@@ -11,9 +11,14 @@ from typing import Any, cast
 
 from ...core import build
 from ...core import shape as sizes
+from ...core.build import note
 from ...core.dtype import bool_, int32, promote
-from ...core.node import Node, Size
-from ...core.ops.elementwise import LT
+from ...core.node import Node, Size, constant
+from ...core.op import derived
+from ...core.ops.elementwise import LT, WHERE
+from ...core.ops.leaf import iota
+from ...core.ops.movement import PAD
+from ...core.origin import capture
 from ...errors import ArgumentError, AxisError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..common import Axis, ShapeLike
@@ -309,11 +314,27 @@ def join(nodes: Sequence[Node], axis: int) -> Node:
         return nodes[0]
     left, right = join(nodes[: len(nodes) // 2], axis), join(nodes[len(nodes) // 2 :], axis)
     before, after = left.shape[axis], right.shape[axis]
+    if build.is_plain(left.shape) and build.is_plain(right.shape) and before and after:
+        return _plainly_joined(left, right, axis)
     left = build.pad(left, [(0, after if d == axis else 0) for d in range(left.ndim)])
     right = build.pad(right, [(before if d == axis else 0, 0) for d in range(right.ndim)])
     place = build.iota(left.shape, axis)
     limit = before if isinstance(before, int) else build.cast(before, int32)
     return build.where(build.apply(LT, place, limit), left, right)
+
+
+def _plainly_joined(left: Node, right: Node, axis: int) -> Node:
+    """Two values of sizes that are numbers, one behind the other: node by node."""
+    here, before, after = capture(), int(left.shape[axis]), int(right.shape[axis])  # type: ignore[arg-type]
+    shape = (*left.shape[:axis], before + after, *left.shape[axis + 1 :])
+    pads = [0] * (2 * len(shape))
+    pads[2 * axis + 1] = after
+    left = note(derived(PAD(left, arg=tuple(pads)), shape), here)
+    pads[2 * axis : 2 * axis + 2] = [before, 0]
+    right = note(derived(PAD(right, arg=tuple(pads)), shape), here)
+    place = note(derived(iota(shape, axis), shape), here)
+    is_left = note(derived(LT(place, derived(constant(before, int32, shape), shape)), shape), here)
+    return note(derived(WHERE(is_left, left, right), shape), here)
 
 
 def stack(arrays: Sequence[TensorLike], axis: int = 0) -> Tensor:

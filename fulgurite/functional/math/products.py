@@ -13,9 +13,14 @@ from typing import Any, TypeAlias
 
 from ...core import build
 from ...core import shape as sizes
+from ...core.build import note
 from ...core.dtype import DType, bool_, default_int, float32, promote
 from ...core.node import Node, Size
+from ...core.op import derived
 from ...core.ops.elementwise import MUL
+from ...core.ops.leaf import CONST
+from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
+from ...core.origin import capture
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, operand, wrap
 from ..array.movement import moveaxis
@@ -97,6 +102,8 @@ def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
 
 def _matrices(a: Node, b: Node) -> Node:
     """The contraction of equal stacks of matrices: what most products are, without labels."""
+    if build.is_plain(a.shape + b.shape) and CONST not in (a.op, b.op):
+        return _plain_matrices(a, b)
     *stacks, m, k = a.shape
     rank = len(stacks)
     b = build.permute(b, (*range(rank), rank + 1, rank))
@@ -105,6 +112,20 @@ def _matrices(a: Node, b: Node) -> Node:
         build.reshape(b, (*stacks, 1, *b.shape[-2:])),
     )
     return build.fold("add", build.apply(MUL, left, right), rank + 2)
+
+
+def _plain_matrices(a: Node, b: Node) -> Node:
+    """`_matrices` of sizes that are numbers: node by node, as nothing is left to check."""
+    (*stacks, m, k), n, here = a.shape, b.shape[-1], capture()
+    rank, whole, turned = len(stacks), (*stacks, m, n, k), (*stacks, n, k)
+    order = (*range(rank), rank + 1, rank)
+    b = note(derived(PERMUTE(b, arg=order), turned), here)
+    sides = []
+    for x, shape in ((a, (*stacks, m, 1, k)), (b, (*stacks, 1, n, k))):
+        x = note(derived(RESHAPE(x, arg=shape), shape), here)
+        sides.append(x if shape == whole else note(derived(EXPAND(x, arg=whole), whole), here))
+    product = note(derived(MUL(*sides), whole), here)
+    return build.folded("add", product, (rank + 2,))
 
 
 def _same_inside(a: Node, la: Labels, b: Node, lb: Labels) -> None:

@@ -179,7 +179,7 @@ def _mean(x: Node, axes: Sequence[int]) -> Node:
     count = sizes.prod([x.shape[a] for a in axes])
     if isinstance(count, Node):
         return node_of(mean(wrap(x), tuple(axes), keepdims=True))
-    return build.apply(DIV, build.fold("add", x, tuple(axes), keepdims=True), count * 1.0)
+    return build.apply(DIV, build.folded("add", x, tuple(axes), keepdims=True), count * 1.0)
 
 
 def _with_channels(x: TensorLike) -> Tensor:
@@ -210,7 +210,7 @@ def _scaled(
     for part, combine in ((weight, Tensor.__mul__), (bias, Tensor.__add__)):
         if part is not None:
             scale = as_tensor(part)
-            dtype = promote(dtype, scale.dtype)
+            dtype = dtype if scale.dtype is dtype else promote(dtype, scale.dtype)
             normal = combine(normal, wide(scale))
     return astype(normal, dtype)
 
