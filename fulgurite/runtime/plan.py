@@ -43,6 +43,7 @@ class Plan:
         executor: Executor,
     ) -> None:  # fmt: skip
         self.schedule, self.device, self.layout, self.executor = schedule, device, layout, executor
+        self.inputs, self.aliases = schedule.inputs, schedule.aliases
         self.kernels = kernels  # in the order they run
         self.runs = 0
         self.shared = False  # are its kernels those of other sizes as well?
@@ -54,7 +55,7 @@ class Plan:
 
         It may still be running when this returns, but no index in it is outside its axis.
         """
-        assert len(inputs) == self.schedule.inputs, "a plan takes exactly its inputs"
+        assert len(inputs) == self.inputs, "a plan takes exactly its inputs"
         self.runs += 1
         executor = self.executor
         found = executor.run(inputs, values or {}, poison)

@@ -162,7 +162,8 @@ def _search(value: Stores, blocks: Sequence[Node], watch: Watch) -> Streaming | 
 def _candidates(stores: Sequence[Node], sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """The axes of outermost folds, the longest first."""
     found = dict.fromkeys([fold.arg[1] for store in stores for fold in outermost_folds(store)])
-    return sorted(found, key=lambda axes: (-prod([sizes[a] for a in axes]), axes))
+    with choosing():  # in which order they are tried
+        return sorted(found, key=lambda axes: (-prod([sizes[a] for a in axes]), axes))
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from itertools import starmap
+from itertools import compress, count, starmap
+from operator import is_not
 from typing import Any
 
 import numpy as np
 
-from ...codegen.cpu.driver import END, LAUNCH, SIZE, SLOTS
+from ...codegen.cpu.driver import END, SIZE, SLOTS
 from ...config import current
 from ...core.node import Shape
 from ...core.shape import upper
@@ -40,11 +41,10 @@ from ..step_executor import (
     saved_copies,
     spoil,
 )
+from .frame_layout import FrameLayout, Words
 from .objects import Native
 from .pool import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
 from .threads import Workers
-
-Words = Any  # array('q'), which is not generic at run time
 
 
 class Frame:
@@ -61,38 +61,6 @@ class Frame:
         self.address = words.buffer_info()[0]
         self.begun = False  # does this run write over an input by now?
         self.views: dict[int, HostBuffer] = {}  # of slots of fixed size that host steps touch
-
-
-class FrameLayout:
-    """Where everything is among the words of a frame, as the driver reads them.
-
-    A header, the addresses of slots (inputs first, then fresh outputs: a call's arguments; the
-    workspace last), values of variables, and room for the params and values of one launch.
-    """
-
-    def __init__(self, schedule: Schedule, fresh: Sequence[int], native: Sequence[Native]) -> None:
-        self.room = len(schedule.slots)  # the slot of the workspace
-        self.names = list(dict.fromkeys(name for c in native for name in c.variables))
-        order = dict.fromkeys([*range(schedule.inputs), *fresh, *range(self.room + 1)])
-        self.word = {place: SLOTS + rank for rank, place in enumerate(order)}
-        self.variables = SLOTS + self.room + 1
-        params = max((len(i.reads) + len(i.writes) + 1 for i in schedule.items), default=0)
-        values = 2 + max((len(c.variables) + len(c.numbers) for c in native), default=0)
-        free = self.variables + len(self.names)
-        self.header = SLOTS, self.variables, free, free + params
-        self.spare = free + params + values  # the word of variables that no kernel reads
-        self.size = self.spare + 1
-
-    def launches(self, item: Item, made: Native, address: Callable[[str], int]) -> list[int]:
-        """The records of a kernel's launches."""
-        slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
-        places = [self.names.index(name) for name in made.variables]
-        tail = [*slots, *places, *made.numbers]
-        words: list[int] = []
-        for symbol, units, shared in made.launches:
-            words += [LAUNCH, 8 + len(tail), address(symbol), units, shared,
-                      len(slots), len(places), len(made.numbers), *tail]  # fmt: skip
-        return words
 
 
 class LoopPass:
@@ -122,7 +90,8 @@ class Program:
         self, device: HostDevice, schedule: Schedule, code: Sequence[Native | StepCode],
         layout: Layout, address: Callable[[str], int], workers: Workers,
     ) -> None:  # fmt: skip
-        self.device, self.schedule, self.layout, self.workers = device, schedule, layout, workers
+        self._schedule: Schedule | Callable[[], Schedule] = schedule
+        self.device, self.layout, self.workers = device, layout, workers
         self.constants = constants_of(device, schedule)
         native = [c for c in code if isinstance(c, Native)]
         self.workspace = max((c.workspace for c in native), default=0)
@@ -132,7 +101,8 @@ class Program:
         fresh = [place for place in self.outputs if place not in held]
         self.frame_layout = at = FrameLayout(schedule, fresh, native)
         self.names, self.word, self.variables_at = at.names, at.word, at.variables
-        self.made = [_result(schedule, place) for place in fresh]
+        self.items = schedule.items
+        self.made = [_result(schedule.slots[place], place) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
         self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
         self.code, self.address = code, address
@@ -147,6 +117,14 @@ class Program:
         self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
+
+    @property
+    def schedule(self) -> Schedule:
+        """What it runs; for sizes that vary it is worked out when somebody looks."""
+        known = self._schedule
+        if not isinstance(known, Schedule):
+            known = self._schedule = known()
+        return known
 
     def _may_fail(self) -> bool:
         """True if a step is a user's function, which may fail and be called again.
@@ -176,14 +154,17 @@ class Program:
         """Host steps, and the addresses of the records of what lies between them."""
         steps: list[Any] = []  # words of records, and host steps
         items: list[list[int]] = []
+        self.starts: list[int] = []  # of the words of each kernel's launches
         for number, (item, made) in enumerate(zip(self.schedule.items, code, strict=True)):
             if not isinstance(made, Native):
                 steps.append((item, made))
+                self.starts.append(0)
                 continue
             if not steps or isinstance(steps[-1], tuple):
                 steps.append(array("q", self.frame_layout.header))
                 items.append([])
             items[-1] += [number] * len(made.launches)
+            self.starts.append(len(steps[-1]))
             try:
                 steps[-1].extend(self.frame_layout.launches(item, made, address))
             except OverflowError as problem:
@@ -198,8 +179,9 @@ class Program:
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
 
     def resized(
-        self, schedule: Schedule, code: Sequence[Native | StepCode], layout: Layout
-    ) -> Program | None:
+        self, schedule: Callable[[], Schedule], slots: Callable[[int], Slot],
+        code: Sequence[Native | StepCode], layout: Layout,
+    ) -> Program | None:  # fmt: skip
         """This program for other sizes: its records, with the numbers of other launches.
 
         None unless it is one native call to fresh outputs whose launches take as many numbers.
@@ -207,23 +189,20 @@ class Program:
         """
         if not self.entry:
             return None
-        words, at = array("q", self.records[0]), len(self.frame_layout.header)
-        for item, old, new in zip(schedule.items, self.code, code, strict=True):
+        words, items = array("q", self.records[0]), self.items
+        changed = [*compress(count(), map(is_not, self.code, code))]
+        for number in changed:
+            item, old, new = items[number], self.code[number], code[number]
             assert isinstance(old, Native), "a program of one call has no host steps"
             if not isinstance(new, Native) or not _is_alike(old, new):
                 return None
-            length = len(old.launches) * (
-                8 + len(item.reads) + len(item.writes) + 1 + len(old.variables) + len(old.numbers)
-            )
-            if new is not old:
-                patch = self.frame_layout.launches(item, new, self.address)
-                words[at : at + length] = array("q", patch)
-            at += length
+            self.frame_layout.patch(words, self.starts[number], item, new, self.address)
         made = copy(self)
-        made.schedule, made.code, made.layout = schedule, code, layout
-        made.workspace = max((c.workspace for c in code), default=0)  # type: ignore[union-attr]
-        made.shares = any([launch[2] for c in code for launch in c.launches])  # type: ignore[union-attr]
-        made.made = [_result(schedule, place) for place, *_ in self.made]
+        made._schedule, made.code, made.layout = schedule, code, layout
+        native: Any = [*{id(c): c for c in code}.values()]
+        made.workspace = max([c.workspace for c in native], default=0)
+        made.shares = any([launch[2] for c in native for launch in c.launches])
+        made.made = [_result(slots(place), place) for place, *_ in self.made]
         made.records, made.entry = [words], words.buffer_info()[0]
         made.segments = [made.entry]
         made.launched = {made.entry: next(iter(self.launched.values()))}
@@ -568,8 +547,7 @@ Result = tuple[int, int, int, tuple[int, ...], Any, Spares | None]
 """A fresh output: slot, bytes, size class, shape, dtype, and memory of small ones for later."""
 
 
-def _result(schedule: Schedule, place: int) -> Result:
-    slot = schedule.slots[place]
+def _result(slot: Slot | None, place: int) -> Result:
     assert slot is not None, "outputs are there"
     nbytes = slot_bytes(slot)
     spares = Spares() if nbytes <= SPARED else None

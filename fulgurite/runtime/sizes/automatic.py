@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ...config import Options
 from ...core.dtype import DType, decode, dtype_of
 from ...core.node import Node
+from ...core.ops.collective import COMMUNICATES
 from ...core.symbolic.polynomial import evaluator
 from ...core.symbolic.sym import Sym, Trace, sized
 from ...errors import FulguriteError
@@ -26,7 +27,8 @@ from ...graph.memory.in_place import Pair
 from ..cache.plan_cache import kept_plans
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan
-from ..plan_key import has_patterns
+from ..plan_key import cache_key, has_patterns
+from .recent import RECENT
 from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
 from .sized_store import SizedStore, written_out
@@ -51,12 +53,18 @@ class Member(NamedTuple):
         if not self.fit.holds(sample.sizes, self.sample.sizes):
             return None
         values = self.fit.values(sample.sizes)
-        counted = dict(zip(self.counted, self.counts(*values), strict=True))
-        for i, (now, then) in enumerate(zip(sample.constants, self.sample.constants, strict=True)):
-            then = counted.get(i, then)
-            if now != then and i not in self.lifted:
-                return None
+        if not self.agrees(sample.constants, values):
+            return None
         return values if self.plan.accepts(*values) else None
+
+    def agrees(self, constants: tuple[int, ...], values: tuple[int, ...]) -> bool:
+        """True if the constants that are compiled in are those of a graph with these sizes."""
+        expected = list(self.sample.constants)
+        for place, number in zip(self.counted, self.counts(*values), strict=True):
+            expected[place] = number
+        for place in self.lifted:
+            expected[place] = constants[place]
+        return tuple(expected) == constants
 
     def refusal(self, sample: Sample) -> str:
         """Why the plan is not for a graph like this."""
@@ -85,6 +93,7 @@ def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -
     start = time.perf_counter()
     found = known_plan(shapes, sample, normal, how)
     if found is not None:
+        _remember(shapes, normal, found[1], how)
         return Found(found[0], found[1].lifted, {"known": time.perf_counter() - start})
     if any([member.plan.is_stored for member in shapes.members]) and _is_kept(normal, how):
         return None  # another process met the very same sizes
@@ -96,6 +105,13 @@ def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -
     if made is not None:
         keep_members(shapes, normal, how)
     return made
+
+
+def _remember(shapes: Shapes, normal: Normal, member: Member, how: How) -> None:
+    """Look at a plan first when the next graph comes; but not at one that all ranks run."""
+    if not any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure]):
+        options, device, donated = how
+        RECENT().add(normal, cache_key(device, options, donated), member, shapes)
 
 
 def known_plan(

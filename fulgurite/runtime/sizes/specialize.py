@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from operator import le
 from typing import Any
 
 from ...codegen.common.api import KernelText
@@ -156,6 +158,48 @@ def size_key(number: Any) -> Key:
     return (((), number),) if number else ()
 
 
+class ScheduleOfSizes:
+    """A schedule of sizes that vary, with numbers for them when somebody asks."""
+
+    def __init__(self, schedule: Schedule, names: Sequence[str]) -> None:
+        self.schedule = schedule
+        sizes: dict[Any, int] = {}
+        self.slots: dict[int, list[tuple[int, int]]] = {}  # that vary: axes, and by which size
+        for place, slot in enumerate(schedule.slots):
+            if slot is not None and any([varies(n) for n in slot.shape]):
+                self.slots[place] = [
+                    (axis, sizes.setdefault(n, len(sizes)))
+                    for axis, n in enumerate(slot.shape)
+                    if varies(n)
+                ]
+        self.evaluate = evaluator([n.key for n in sizes], names)
+
+    def at(self, values: tuple[int, ...]) -> Schedule:
+        """The schedule with numbers for sizes."""
+        sizes = self.evaluate(*values)
+        slots = list(self.schedule.slots)
+        for place in self.slots:
+            slots[place] = self.slot_at(place, sizes)
+        return self.schedule._replace(slots=tuple(slots))
+
+    def slot_at(self, place: int, sizes: Sequence[int]) -> Slot:
+        """A slot with these numbers for the sizes that vary."""
+        slot = self.schedule.slots[place]
+        assert slot is not None, "only what is there varies"
+        shape = list(slot.shape)
+        for axis, which in self.slots.get(place, ()):
+            shape[axis] = sizes[which]
+        return slot._replace(shape=tuple(shape))
+
+    def kernels_of(self, code: Sequence[Executable]) -> list[CompiledKernel]:
+        """Its kernels with their code."""
+        known: dict[int, CompiledKernel] = {}
+        for item, made in zip(self.schedule.items, code, strict=True):
+            if id(made) not in known:
+                known[id(made)] = CompiledKernel(item.kernel, made)
+        return [known[id(made)] for made in code]
+
+
 class SizedPlan:
     """A schedule of sizes that vary, and the plans that were asked for."""
 
@@ -177,17 +221,8 @@ class SizedPlan:
             if made is None:
                 made = known[item.kernel] = SizedKernel(item.kernel, self.names, device)
             self.kernels.append(made)
-        sizes: dict[Any, int] = {}
-        self.slots: list[tuple[int, Slot, list[tuple[int, int]]]] = []  # that vary, and by which
-        for place, slot in enumerate(schedule.slots):
-            if slot is not None and any([varies(n) for n in slot.shape]):
-                vary = [
-                    (axis, sizes.setdefault(n, len(sizes)))
-                    for axis, n in enumerate(slot.shape)
-                    if varies(n)
-                ]
-                self.slots.append((place, slot, vary))
-        self.evaluate = evaluator([n.key for n in sizes], self.names)
+        self.distinct = [*dict.fromkeys(self.kernels)]
+        self.at_sizes = ScheduleOfSizes(schedule, self.names)
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes with room to grow
         self.lock = threading.RLock()
@@ -195,12 +230,12 @@ class SizedPlan:
     @property
     def is_stored(self) -> bool:
         """True if it came from the disk: no form is added to it."""
-        return any([kernel.is_stored for kernel in self.kernels])
+        return any([kernel.is_stored for kernel in self.distinct])
 
     @property
     def forms(self) -> int:
         """How many forms its kernels have by now."""
-        return sum([len(kernel.forms) for kernel in self.kernels])
+        return sum([len(kernel.forms) for kernel in self.distinct])
 
     def plan_at(self, values: tuple[int, ...]) -> tuple[Plan, bool] | None:
         """The plan for sizes, and whether kernels got forms for it.
@@ -227,57 +262,62 @@ class SizedPlan:
         return found
 
     def _made(self, values: tuple[int, ...]) -> Plan:
-        schedule = self.schedule_at(values)
-        known: dict[int, CompiledKernel] = {}
-        kernels = []
-        for item, kernel in zip(schedule.items, self.kernels, strict=True):
-            made = known.get(id(kernel))
-            if made is None:
-                made = known[id(kernel)] = CompiledKernel(item.kernel, kernel.at(values))
-            kernels.append(made)
-        plan = self._linked(schedule, kernels, self._laid_out(schedule, values))
-        plan.shared = True
-        return plan
-
-    def _linked(
-        self, schedule: Schedule, kernels: Sequence[CompiledKernel], layout: Layout
-    ) -> Plan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
         from ..cpu.executor import Program
 
+        known = {kernel: kernel.at(values) for kernel in self.distinct}
+        code: Any = [known[kernel] for kernel in self.kernels]
+        layout = self._laid_out(values)
         latest = next(reversed(self._plans.values())).executor if self._plans else None
         if isinstance(latest, Program):
-            code: Any = [kernel.code for kernel in kernels]
-            executor: Any = latest.resized(schedule, code, layout)
+            of_sizes = self.at_sizes  # not this plan: nothing holds itself
+            sizes = of_sizes.evaluate(*values)
+            executor: Any = latest.resized(
+                lambda: of_sizes.at(values), lambda place: of_sizes.slot_at(place, sizes),
+                code, layout,
+            )  # fmt: skip
             if executor is not None:
-                reported = layout._replace(workspace_bytes=executor.workspace)
-                return Plan(schedule, self.device, tuple(kernels), reported, executor)
-        return link(schedule, kernels, layout, get_device(self.device))
+                return PlanOfSizes(self.device, of_sizes, layout, executor)
+        schedule = self.at_sizes.at(values)
+        plan = link(schedule, self.at_sizes.kernels_of(code), layout, get_device(self.device))
+        plan.shared = True
+        return plan
 
-    def _laid_out(self, schedule: Schedule, values: tuple[int, ...]) -> Layout:
+    def _laid_out(self, values: tuple[int, ...]) -> Layout:
         """Places in an arena with some room: sizes that grow step by step keep their places."""
         roomy = tuple([with_room(n) for n in values])
-        now, most = self.evaluate(*values), self.evaluate(*roomy)
-        if not all([a <= b for a, b in zip(now, most, strict=True)]):
-            return lay_out(schedule, self.device).layout
+        now, most = self.at_sizes.evaluate(*values), self.at_sizes.evaluate(*roomy)
+        if not all(map(le, now, most)):
+            return lay_out(self.at_sizes.at(values), self.device).layout
         found = self._layouts.get(roomy)
         if found is None:
             if len(self._layouts) >= MOST_KNOWN:
                 self._layouts.clear()
-            found = lay_out(self.schedule_at(roomy), self.device).layout
+            found = lay_out(self.at_sizes.at(roomy), self.device).layout
             self._layouts[roomy] = found
         return found
 
-    def schedule_at(self, values: tuple[int, ...]) -> Schedule:
-        """The schedule with numbers for sizes."""
-        sizes = self.evaluate(*values)
-        slots = list(self.schedule.slots)
-        for place, slot, vary in self.slots:
-            shape = list(slot.shape)
-            for axis, which in vary:
-                shape[axis] = sizes[which]
-            slots[place] = slot._replace(shape=tuple(shape))
-        return self.schedule._replace(slots=tuple(slots))
+
+class PlanOfSizes(Plan):
+    """A plan of many sizes at some of them; what only people look at is worked out for them."""
+
+    def __init__(
+        self, device: str, of_sizes: ScheduleOfSizes, layout: Layout, executor: Any
+    ) -> None:
+        self.device, self.executor, self.runs, self.shared = device, executor, 0, True
+        self.layout = layout._replace(workspace_bytes=executor.workspace)
+        self.inputs, self.aliases = of_sizes.schedule.inputs, of_sizes.schedule.aliases
+        self._of_sizes = of_sizes
+
+    @property
+    def schedule(self) -> Schedule:  # type: ignore[override]
+        """What it runs, with numbers for sizes."""
+        return self.executor.schedule  # type: ignore[attr-defined,no-any-return]
+
+    @cached_property
+    def kernels(self) -> tuple[CompiledKernel, ...]:  # type: ignore[override]
+        """Its kernels in the order they run."""
+        return tuple(self._of_sizes.kernels_of(self.executor.code))  # type: ignore[attr-defined]
 
 
 # --- sizes ---------------------------------------------------------------------------------------

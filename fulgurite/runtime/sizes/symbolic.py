@@ -47,7 +47,7 @@ def symbolic_plan(
     sized = executor.plan(values)[0]
     if sized is None:
         return None
-    layout = lay_out(sized.schedule_at(tuple(sized.hints.values())), context.device).layout
+    layout = lay_out(sized.at_sizes.at(tuple(sized.hints.values())), context.device).layout
     plan = Plan(sized.schedule, context.device, (), layout, executor)
     plan.shared = True
     return plan

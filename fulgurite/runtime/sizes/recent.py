@@ -1,0 +1,132 @@
+"""The latest plans for many sizes, found by one comparison with the graph that they expect.
+
+In: the key of a graph. Out: the plan for its sizes, if a graph of its length came in other sizes
+before. Each plan knows the structure that a graph has for given sizes as one Python function, and
+where the sizes stand that decide: what is expected for them is compared with what is there, entry
+by entry. No key is hashed and none is kept, so a loop whose sizes never come again leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.context import Table
+from ...core.symbolic.polynomial import Key, source_of
+from ...graph.ir.cache_key import Normal, Structure
+from ...graph.ir.size_key import filled, skeleton_of
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from .automatic import Member
+    from .shapes import Shapes
+
+_MOST = 4  # of graphs of one length
+
+
+class _Named(NamedTuple):
+    """A size that follows from the sizes that vary."""
+
+    expression: Key
+
+
+class Expected:
+    """The graphs that one plan is for, and its plans."""
+
+    def __init__(self, structure: Structure, member: Member, shapes: Shapes) -> None:
+        self.member, self.shapes = member, shapes
+        found, skeleton = member.fit, skeleton_of(structure)[0]
+        sizes: list[Any] = list(member.sample.sizes)
+        for place, expression in zip(found.places, found.expressions, strict=True):
+            sizes[place] = _Named(expression)
+        entries = filled(skeleton, sizes)
+        self.places = [place for place, entry in enumerate(entries) if _varies(entry)]
+        self.structure = structure
+        known: dict[str, Any] = {"min": min}
+        texts = [_source(entries[place], known) for place in self.places]
+        names = ", ".join(found.names)
+        self._entries: Callable[..., list[Hashable]] = eval(
+            f"lambda {names}: [{', '.join(texts)}]", known
+        )
+        reads = [_where(entries, (((name,), 1),)) for name in found.names]
+        self._values: Callable[[Structure], tuple[Any, ...]] = eval(
+            f"lambda e: ({''.join([f'{read}, ' for read in reads])})"
+        )
+
+    def values(self, normal: Normal) -> tuple[int, ...] | None:
+        """The sizes that vary, if a graph is one that the plan is for."""
+        try:
+            values = self._values(normal.structure)
+        except (IndexError, TypeError):  # another program
+            return None
+        if not all([type(n) is int and n >= 2 for n in values]):
+            return None
+        expected = list(self.structure)
+        for place, entry in zip(self.places, self._entries(*values), strict=True):
+            expected[place] = entry
+        if tuple(expected) != normal.structure:
+            return None
+        return values if self.member.agrees(normal.constants, values) else None
+
+
+def _varies(entry: Any) -> bool:
+    return type(entry) is _Named or (type(entry) is tuple and any(map(_varies, entry)))
+
+
+def _source(value: Any, known: dict[str, Any]) -> str:
+    """An entry as Python: sizes by their names, and whatever is no number or tuple by one."""
+    if type(value) is _Named:
+        return source_of(value.expression)
+    if type(value) is int:
+        return repr(value)
+    if type(value) is tuple and _varies(value):
+        return f"({''.join([f'{_source(part, known)}, ' for part in value])})"
+    name = f"v{id(value)}"
+    known[name] = value
+    return name
+
+
+def _where(entries: Any, key: Key, path: str = "e") -> str:
+    """Where a size stands by itself: the Python that reads it."""
+    for place, part in enumerate(entries):
+        if type(part) is _Named and part.expression == key:
+            return f"{path}[{place}]"
+        if type(part) is tuple and (found := _where(part, key, f"{path}[{place}]")):
+            return found
+    return ""
+
+
+class Recent:
+    """The latest plans, by the length of their graphs."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Hashable, ...], tuple[Expected, ...]] = {}
+
+    def find(
+        self, normal: Normal, about: tuple[Hashable, ...]
+    ) -> tuple[Plan, bool, Expected] | None:
+        """The plan for a graph, whether its kernels got forms for it, and who expected it."""
+        if not self._known or normal.values:
+            return None
+        for expected in self._known.get((len(normal.structure), *about), ()):
+            values = expected.values(normal)
+            if values is not None and (found := expected.member.plan.plan_at(values)) is not None:
+                return (*found, expected)
+        return None
+
+    def add(
+        self, normal: Normal, about: tuple[Hashable, ...], member: Member, shapes: Shapes
+    ) -> None:
+        """Look at a plan first when the next graph of this length comes."""
+        key = (len(normal.structure), *about)
+        known = self._known.get(key, ())
+        if not any([expected.member is member for expected in known]):
+            made = Expected(normal.structure, member, shapes)
+            self._known[key] = (made, *known)[:_MOST]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._known.clear()
+
+
+RECENT = Table(Recent)
