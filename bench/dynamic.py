@@ -1,16 +1,17 @@
 """Sizes that change: one plan for all lengths, beside plans for each and torch eager.
 
-Run `python bench/dynamic.py [--peers PYTHON] [--quick]`. Three works: a jitted attention block over
-200 random lengths from 2 to 4,000 (how often it compiles, its time at each length over that of a
-plan for the length alone); a decoding loop whose cache grows by `concat`, plain and under `fg.jit`,
-beside a jitted loop over a cache of fixed size; the same loop by torch eager. Times are CPU time.
+Run `python bench/dynamic.py [--quick] [--only attention|decoding]`. Two works: a jitted attention
+block over 200 random lengths from 2 to 4,000 (how often it compiles, its time at each length over
+that of a plan for the length alone); a decoding loop whose cache grows by `concat`, plain and under
+`fg.jit`, beside a jitted loop over a cache of fixed size and, with a Python that has it, the same
+by torch eager. All loops of the second take turns, token by token. Times are CPU time.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
+import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -152,64 +153,60 @@ class Ours:
         return self.fg.gelu(x, approximate="tanh")
 
 
-def _looped(step: Any, take: Any, tokens: int, compiled: Callable[[], int]) -> dict[str, Any]:
-    """The loop: CPU time of a token, and the tokens after which nothing was compiled."""
-    caches: Any = [(None, None)] * LAYERS
-    logits, caches = step(np.arange(PROMPT) % VOCABULARY, np.arange(PROMPT), caches)
-    token, times, last = int(take(logits, caches)), [], 0
-    for i in range(tokens):
-        before, begin = compiled(), time.process_time()
-        logits, caches = step(np.array([token]), np.array([PROMPT + i]), caches)
-        token = int(take(logits, caches))
-        times.append(time.process_time() - begin)
-        last = i + 1 if compiled() > before else last
-    return {"ms": float(np.median(times[8:])) * 1e3, "mean": float(np.mean(times[8:])) * 1e3,
-            "last": last, "token": token}  # fmt: skip
+class Loop:
+    """A decoding loop, token by token: CPU times, and when it last compiled."""
+
+    def __init__(self, step: Callable[[int, int], int], compiled: Callable[[], int]) -> None:
+        self.step, self.compiled = step, compiled
+        self.token, self.last, self.times = 3, 0, list[float]()
+
+    def advance(self, number: int) -> None:
+        """One token more."""
+        before, begin = self.compiled(), time.process_time()
+        self.token = self.step(self.token, PROMPT + number)
+        self.times.append(time.process_time() - begin)
+        if self.compiled() > before:
+            self.last = number + 1
+
+    @property
+    def ms(self) -> float:
+        """CPU time of a token, when all is compiled; half of them took less."""
+        return float(np.median(self.times[8:])) * 1e3
+
+    @property
+    def mean(self) -> float:
+        """The same with whatever happens now and then, as the collection of garbage."""
+        return float(np.mean(self.times[8:])) * 1e3
 
 
-def decoding(tokens: int, peers: str) -> None:
-    """Growing caches, plain and jitted, beside one of fixed size and torch eager."""
+def _our_loop(p: Any, ops: Any, is_jitted: bool) -> Loop:
+    """A cache that grows by `concat`, after its prompt."""
     import fulgurite as fg
-
-    layers, *rest = _parameters()
-    p = ([{k: fg.Tensor(v) for k, v in q.items()} for q in layers], *map(fg.Tensor, rest))
-    ops = Ours()
 
     def plain(token: Any, place: Any, caches: Any) -> Any:
         return _growing(ops, p, token, place, caches)
 
-    def step(function: Any) -> Any:
-        def run(token: Any, place: Any, caches: Any) -> Any:
-            where = [fg.Tensor(a.astype(np.int32)) for a in (token, place)]
-            return function(*where, caches)
+    run: Any = fg.jit(plain) if is_jitted else plain
+    caches: Any = [(None, None)] * LAYERS
 
-        return run
-
-    def take(logits: Any, caches: Any) -> int:
+    def given(numbers: Any, places: Any) -> int:
+        nonlocal caches
+        where = [fg.Tensor(np.array(a, np.int32)) for a in (numbers, places)]
+        logits, caches = run(*where, caches)
         fg.realize(logits, *[x for pair in caches for x in pair])
         return int(np.argmax(logits.numpy()[0]))
 
-    def compiled() -> int:
-        return int(fg.cache_stats()["schedule"]["misses"])
-
-    hand = _fixed_cache(fg, p, tokens)
-    print(f"decoding, {LAYERS} layers of {WIDTH}, {tokens} tokens after {PROMPT}:")
-    print(f"  fixed cache, jit by hand: {hand:.2f} ms a token")
-    for name, function in (("growing cache, plain", plain), ("growing cache, jit", fg.jit(plain))):
-        found = _looped(step(function), take, tokens, compiled)
-        print(f"  {name}: {found['ms']:.2f} ms a token ({found['ms'] / hand:.2f}), compiles "
-              f"within the first {found['last']} tokens")  # fmt: skip
-    if peers:
-        command = [peers, __file__, "--torch", str(tokens)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"  torch eager: failed\n{done.stderr[-500:]}")
-        else:
-            print(f"  torch eager: {json.loads(done.stdout.splitlines()[-1])['ms']:.2f} ms a token")
+    given(np.arange(PROMPT) % VOCABULARY, np.arange(PROMPT))
+    return Loop(
+        lambda token, place: given([token], [place]),
+        lambda: int(fg.cache_stats()["schedule"]["misses"]),
+    )
 
 
-def _fixed_cache(fg: Any, p: Any, tokens: int) -> float:
+def _fixed_cache(p: Any, tokens: int) -> Loop:
     """The hand-written loop: rows of a cache of fixed size, at a place that is a variable."""
+    import fulgurite as fg
+
     layers, table, places, head = p
     length = PROMPT + tokens
     caches = [fg.Tensor(np.zeros((2, HEADS, length, WIDTH // HEADS), np.float32)) for _ in layers]
@@ -229,17 +226,20 @@ def _fixed_cache(fg: Any, p: Any, tokens: int) -> float:
             z = z + fg.gelu(h, approximate="tanh") @ q["down"]
         return z @ head
 
-    step, times = fg.jit(run), []
-    for i in range(length):
-        begin = time.process_time()
-        step(fg.Tensor(np.array(3, np.int32)), at.bind(i)).numpy()
-        times.append(time.process_time() - begin)
-    return float(np.median(times[8:])) * 1e3
+    step = fg.jit(run)
+
+    def advance(token: int, place: int) -> int:
+        logits = step(fg.Tensor(np.array(token, np.int32)), at.bind(place)).numpy()
+        return int(np.argmax(logits))
+
+    return Loop(advance, lambda: int(fg.cache_stats()["schedule"]["misses"]))
 
 
-def by_torch(tokens: int) -> None:
-    """The same loop by torch eager, as JSON."""
+def _torch_loop(layers: Any, rest: Any) -> Loop:
+    """The growing cache by torch eager."""
     import torch
+
+    torch.set_num_threads(int(os.environ.get("FULGURITE_THREADS", "1")))
 
     class Theirs:
         norm = staticmethod(lambda x, g, b: torch.nn.functional.layer_norm(x, (WIDTH,), g, b))
@@ -251,31 +251,56 @@ def by_torch(tokens: int) -> None:
         def causal(scores: Any, n: int) -> Any:
             return scores.masked_fill(~torch.tril(torch.ones(n, n, dtype=torch.bool)), -torch.inf)
 
-    layers, *rest = _parameters()
     p = ([{k: torch.from_numpy(v) for k, v in q.items()} for q in layers],
          *map(torch.from_numpy, rest))  # fmt: skip
+    caches: Any = [(None, None)] * LAYERS
 
-    def step(token: Any, place: Any, caches: Any) -> Any:
-        where = torch.from_numpy(token), torch.from_numpy(place)
-        return _growing(Theirs, p, *where, caches)
+    def given(numbers: Any, places: Any) -> int:
+        nonlocal caches
+        where = torch.from_numpy(np.array(numbers)), torch.from_numpy(np.array(places))
+        with torch.no_grad():
+            logits, caches = _growing(Theirs, p, *where, caches)
+        return int(logits[0].argmax())
 
-    with torch.no_grad():
-        found = _looped(step, lambda y, _: int(y[0].argmax()), tokens, lambda: 0)
-    print(json.dumps(found))
+    given(np.arange(PROMPT) % VOCABULARY, np.arange(PROMPT))
+    return Loop(lambda token, place: given([token], [place]), lambda: 0)
+
+
+def decoding(tokens: int) -> None:
+    """Growing caches, plain and jitted, beside one of fixed size and torch eager: in turn."""
+    import fulgurite as fg
+
+    layers, *rest = _parameters()
+    p = ([{k: fg.Tensor(v) for k, v in q.items()} for q in layers], *map(fg.Tensor, rest))
+    ops = Ours()
+    loops = {
+        "fixed cache, jit by hand": _fixed_cache(p, tokens),
+        "growing cache, plain": _our_loop(p, ops, False),
+        "growing cache, jit": _our_loop(p, ops, True),
+    }
+    if importlib.util.find_spec("torch") is not None:
+        loops["growing cache, torch eager"] = _torch_loop(layers, rest)
+    for number in range(tokens):
+        for loop in loops.values():
+            loop.advance(number)
+    print(f"decoding, {LAYERS} layers of {WIDTH}, {tokens} tokens after {PROMPT}, in turn:")
+    hand = loops["fixed cache, jit by hand"]
+    for name, loop in loops.items():
+        print(f"  {name}: {loop.ms:.2f} ms a token ({loop.ms / hand.ms:.2f}), with all pauses "
+              f"{loop.mean:.2f} ({loop.mean / hand.mean:.2f}); compiles within the first "
+              f"{loop.last} tokens")  # fmt: skip
 
 
 def main() -> None:
     """Every work, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", default="", help="a Python that has torch")
     parser.add_argument("--quick", action="store_true", help="few lengths and tokens")
-    parser.add_argument("--torch", type=int, default=0, help="only torch's loop, of so many tokens")
+    parser.add_argument("--only", choices=["attention", "decoding"])
     options = parser.parse_args()
-    if options.torch:
-        by_torch(options.torch)
-        return
-    attention(20 if options.quick else 200)
-    decoding(32 if options.quick else TOKENS, options.peers)
+    if options.only != "decoding":
+        attention(20 if options.quick else 200)
+    if options.only != "attention":
+        decoding(32 if options.quick else TOKENS)
 
 
 if __name__ == "__main__":
