@@ -14,6 +14,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from typing import Any, NamedTuple
 
@@ -52,11 +53,17 @@ _LOOKUPS = (ArithmeticError, AttributeError, KeyError, IndexError, TypeError, Va
 
 
 class Mismatch(NamedTuple):
-    """Why a capture does not hold: the path to the number or the tensor's shape that changed."""
+    """Why a capture does not hold: the path to the number or the tensor's shape that changed.
+
+    `distance` orders captures by how near they are to a call: those of other options are farthest,
+    then those of which most checks are left behind the one that failed, then those of which most
+    tensors differ.
+    """
 
     why: str
     number: str = ""
     shape: str = ""
+    distance: tuple[int, int] = (0, 0)
 
 
 class Inline(Exception):
@@ -214,24 +221,34 @@ class Captured:
     def mismatch(self, args: Any, keywords: Any) -> Mismatch:
         """Why it does not hold for a call."""
         if current() != self.options or is_recording() is not self.recording:
-            return Mismatch("the options, or whether gradients are recorded, changed")
-        checks = [_ASKED.sub(self._told, line) for line in self._checks]
-        rest = [f"return [{', '.join(self._tensors)}]"]
-        found = self._function(checks, "return -1, None", rest)(args, keywords)
+            why = "the options, or whether gradients are recorded, changed"
+            return Mismatch(why, distance=(len(self._reasons) + 2, 0))
+        found = self._asked(args, keywords)
         if isinstance(found, tuple):
             place, now = found
+            far = (len(self._reasons) - place, 0)
             if place in self._counted:
                 path = self._counted[place][0]
                 before = self._reasons[place].removeprefix(f"{path} ")
-                return Mismatch(f"{path} is {now!r}, and {before}", path)
-            return Mismatch(self._reasons[place] if place >= 0 else "something is gone")
-        for expected, tensor in zip(self.replay.expected, found, strict=True):
-            if problem := expected.mismatch(tensor):
-                return Mismatch(problem, shape=expected.path if " has shape " in problem else "")
+                return Mismatch(f"{path} is {now!r}, and {before}", path, distance=far)
+            why = self._reasons[place] if place >= 0 else "something is gone"
+            return Mismatch(why, distance=far)
+        pairs = zip(self.replay.expected, found, strict=True)
+        problems = [(e.path, problem) for e, tensor in pairs if (problem := e.mismatch(tensor))]
+        if problems:
+            path, problem = problems[0]
+            shape = path if " has shape " in problem else ""
+            return Mismatch(problem, shape=shape, distance=(0, len(problems)))
         sizes = self.replay.sizes
         if sizes is not None and sizes.values([tensor.shape for tensor in found]) is None:
             return Mismatch(f"its sizes are not {', '.join(sizes.guards)}")
         return Mismatch("")
+
+    @cached_property
+    def _asked(self) -> Callable[[Any, Any], Any]:
+        """The checks as a function that says which one fails first; else the call's tensors."""
+        checks = [_ASKED.sub(self._told, line) for line in self._checks]
+        return self._function(checks, "return -1, None", [f"return [{', '.join(self._tensors)}]"])  # type: ignore[no-any-return]
 
     def _told(self, asked: re.Match[str]) -> str:
         """The end of a check that says which one it is, and what was found."""

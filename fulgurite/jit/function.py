@@ -14,6 +14,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import update_wrapper
@@ -149,9 +150,11 @@ class Jitted:
 
     def _about(self, difference: Mismatch) -> dict[str, Any]:
         """What is remembered of a capture: why it was needed, what would help, and who called."""
+        first = not self._captures and not self._vanity
         return {
-            "why": difference.why, "advice": self._advice(difference), "line": user_line(3),
-            "times": self.captured, "first": not self._captures and not self._vanity,
+            "why": difference.why, "advice": "" if first else self._advice(difference),
+            "line": user_line(3), "times": self.captured, "first": first,
+            "function": weakref.ref(self),
         }  # fmt: skip
 
     def _attempt(
@@ -189,10 +192,11 @@ class Jitted:
             self._vain, self._pause = 0, _PAUSE
 
     def _mismatch(self, args: Any, keywords: Any) -> Mismatch:
-        """Why no capture holds for a call: what the newest one says."""
+        """Why no capture holds for a call: what the nearest one says, of equals the newest."""
         if not self._captures:
             return Mismatch(self._vanity or "its first call")
-        found = self._captures[0].mismatch(args, keywords)
+        differences = [captured.mismatch(args, keywords) for captured in self._captures]
+        found = min(differences, key=lambda difference: difference.distance)
         if found.number:
             self._changes[found.number] += 1
             if self._changes[found.number] >= _TURNS:  # from now on it is given at run time
