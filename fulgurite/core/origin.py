@@ -60,6 +60,7 @@ class Origin:
     """One call site in the user's code, within named scopes, and the axes that it indexes."""
 
     __slots__ = ("axes", "code", "instruction", "scopes")
+    text = ""  # what stands there, where the file is none that can be read line by line
 
     def __init__(
         self, code: CodeType, instruction: int, scopes: tuple[str, ...], axes: tuple[int, ...] = ()
@@ -81,17 +82,24 @@ class Origin:
 
     def __repr__(self) -> str:
         scope = "/".join(self.scopes)
-        return f"{self.file}:{self.line}" + (f" in {scope}" if scope else "")
+        return self.at(self.file) + (f" in {scope}" if scope else "")
+
+    def at(self, file: str) -> str:
+        """The place in a file of this name."""
+        return f"{file}:{self.line}" + (f" ({self.text})" if self.text else "")
 
 
 class NamedLine(Origin):
-    """A line that somebody else names: of a graph that another library traced."""
+    """A line that somebody else names: of a graph that another library traced, or a model's node.
 
-    __slots__ = ("named_file", "named_line")
+    A file that is no text says what stands there.
+    """
 
-    def __init__(self, file: str, line: int, scopes: tuple[str, ...] = ()) -> None:
+    __slots__ = ("named_file", "named_line", "text")
+
+    def __init__(self, file: str, line: int, scopes: tuple[str, ...] = (), text: str = "") -> None:
         super().__init__(_NOWHERE, 0, scopes)
-        self.named_file, self.named_line = file, line
+        self.named_file, self.named_line, self.text = file, line, text
 
     @property
     def file(self) -> str:

@@ -76,7 +76,7 @@ def line_of(origin: Origin) -> str:
     if os.path.isabs(file):
         near = os.path.relpath(file)
         file = file if near.startswith("..") else near
-    return f"{file}:{origin.line}"
+    return origin.at(file)
 
 
 def _place(origin: Origin) -> tuple[str, int]:

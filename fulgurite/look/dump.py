@@ -8,9 +8,11 @@ format      1
 device      where it runs
 options     those in force, by name
 graph       nodes: id (their place), op, arg, dtype, shape, src (ids), lines (ids of `lines`),
-            path (module path in pieces), kernels (places in `kernels` that compute its line);
+            path (module path in pieces), kernels (places in `kernels` that compute it, as far as
+            line and op tell, else its line);
             roots: ids; text: the graph in the notation of `fg.explain`
-lines       file, line, path (module path) and code of each user line
+lines       file, line, path (module path) and code of each user line; node: of an ONNX model its
+            op and name, instead of a line
 passes      in order: name, level, changed, text (after it; None: as before), and of `simplify` the
             laws that fired: law, source (where it is written), before, after, lines
 fusion      regions: segments, greedy and cost (nanoseconds), rules (how often each fired), terms,
@@ -41,7 +43,7 @@ from ..aot.explain import trace_kernel
 from ..core.dtype import decode
 from ..core.node import Node, toposort
 from ..core.ops.index import FOLD, LOAD
-from ..core.ops.leaf import CONST
+from ..core.ops.leaf import CONST, PARAM
 from ..core.origin import Origin
 from ..core.passes import Pass, show
 from ..core.rewriting.egraph import EGraph
@@ -130,21 +132,34 @@ class _Dump:
         """The graph as it was given."""
         order = [n for n in toposort([self.seen.sink]) if n is not self.seen.sink]
         ids = {node: i for i, node in enumerate(order)}
-        computed: dict[Place, list[int]] = {}
-        for number, item in enumerate(self.seen.schedule.items):
-            for place in {_place(origin) for origin in item.origins}:
-                computed.setdefault(place, []).append(number)
+        computed = self.computed()
         return {
             "nodes": [self.node(node, ids, computed) for node in order],
             "roots": [ids[root] for root in self.seen.sink.src],
             "text": show(self.seen.sink),
         }
 
-    def node(
-        self, node: Node, ids: Mapping[Node, int], computed: Mapping[Place, list[int]]
-    ) -> dict[str, Any]:
+    def computed(self) -> Makers:
+        """The kernels that compute a line, and those that compute an op of it."""
+        ops: dict[Kernel, set[tuple[str, int, str]]] = {}
+        found: dict[tuple[Place, str], list[int]] = {}
+        for number, item in enumerate(self.seen.schedule.items):
+            if item.kernel not in ops:
+                ops[item.kernel] = {
+                    (o.file, o.line, n.op.name) for n in toposort([item.kernel.body])
+                    for o in n.origins if n.op is not PARAM
+                }  # fmt: skip
+            for place in {_place(origin) for origin in item.origins}:
+                inside = [op for *line, op in ops[item.kernel] if tuple(line) == place[:2]]
+                for op in ("", *inside):
+                    found.setdefault((place, op), []).append(number)
+        return found
+
+    def node(self, node: Node, ids: Mapping[Node, int], computed: Makers) -> dict[str, Any]:
         """One op."""
-        kernels = {k for origin in node.origins for k in computed.get(_place(origin), ())}
+        places = [_place(origin) for origin in node.origins]
+        makers = [computed.get((p, node.op.name)) or computed.get((p, ""), []) for p in places]
+        kernels = {number for some in makers for number in some}
         return {
             "id": ids[node], "op": node.op.name, "arg": "" if node.arg is None else repr(node.arg),
             "dtype": str(node.dtype), "shape": [_size(n) for n in node.shape],
@@ -221,17 +236,19 @@ class _Dump:
         }  # fmt: skip
 
 
-Place = tuple[str, int, tuple[str, ...]]  # a file, a line, and the module path
+Place = tuple[str, int, tuple[str, ...], str]  # a file, a line, the module path, a model's node
+Makers = Mapping[tuple[Place, str], list[int]]  # kernels by line and op, or any op of it
 
 
 def _place(origin: Origin) -> Place:
-    return origin.file, origin.line, origin.scopes
+    return origin.file, origin.line, origin.scopes, origin.text
 
 
 def _line(place: Place) -> dict[str, Any]:
-    file, line, scopes = place
-    code = linecache.getline(file, line).strip()
-    return {"file": file, "line": line, "path": "/".join(scopes), "code": code}
+    file, line, scopes, node = place
+    code = node or linecache.getline(file, line).strip()
+    path = "/".join(scopes)
+    return {"file": file, "line": line, "path": path, "code": code, "node": node}
 
 
 def _size(size: Any) -> int | str:

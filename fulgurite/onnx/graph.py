@@ -20,6 +20,7 @@ import fulgurite as fg
 
 from ..core.node import Node as Size
 from ..core.op import Array
+from ..core.origin import NamedLine, at_line
 from ..errors import FulguriteError
 from ..tensor import Tensor
 from . import ops as _ops  # fills the table
@@ -99,13 +100,31 @@ class Weights:
 class Program:
     """A parsed model, checked and indexed: what all builds of it share."""
 
-    def __init__(self, model: Model, files: Files) -> None:
+    def __init__(self, model: Model, files: Files, name: str = "") -> None:
         assert model.graph is not None
         self.model, self.graph, self.files = model, model.graph, files
+        self.name = name or "model.onnx"  # of the file
+        self.numbers = {id(node): i for i, node in enumerate(model.graph.node, start=1)}
+        self.lines: dict[int, NamedLine] = {}  # by the identity of nodes
         self.opsets = versions(model.opset_import)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self.weights: dict[int, Weights] = {}
         self.folded: dict[int, Value] = {}
+
+    def line(self, node: Node) -> NamedLine:
+        """What stands for the line of a node: its number, and what it is.
+
+        Numbers are places in the model's graph; those of functions and inner graphs follow.
+        """
+        found = self.lines.get(id(node))
+        if found is None:
+            number = self.numbers.setdefault(id(node), len(self.numbers) + 1)
+            pieces = [piece for piece in node.name.split("/") if piece]
+            name = pieces[-1] if pieces else ""
+            text = name if name.startswith(node.op_type) else f"{node.op_type} {name}".strip()
+            scopes = tuple(pieces[:-1] or pieces)
+            found = self.lines[id(node)] = NamedLine(self.name, number, scopes, text)
+        return found
 
     def weights_of(self, graph: Graph) -> Weights:
         """The weights of a graph or subgraph."""
@@ -242,7 +261,8 @@ class Build:
             if self.nodes > MOST_NODES:
                 raise ModelError(f"more than {MOST_NODES} nodes", "do functions call each other?")
             try:
-                self._node(node, scope)
+                with at_line(self.program.line(node)):
+                    self._node(node, scope)
             except NeedsValueError:
                 raise
             except UnsupportedError as problem:

@@ -11,6 +11,7 @@ where plans for its sizes are quicker (sizes.py).
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +76,8 @@ class Model:
         dims: Mapping[str, object] | None = None,
     ) -> None:
         parsed, folder = read_model(source)
-        self.program = Program(parsed, Files(folder))
+        name = os.path.basename(source) if isinstance(source, str | os.PathLike) else ""
+        self.program = Program(parsed, Files(folder), str(name))
         self.device = device
         if device is not None:
             with fg.config(device=device):  # an unknown device is an error now

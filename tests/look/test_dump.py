@@ -17,6 +17,8 @@ from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.look import dump
 from fulgurite.look.inspection import law_source
 
+from ..onnx import models
+
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(4)
 
@@ -144,3 +146,33 @@ def test_what_cannot_be_shown_is_refused() -> None:
         fg.viz_data(3)
     with pytest.raises(ArgumentError, match="has not been captured"):
         fg.viz_data(fg.jit(lambda x: x))
+
+
+def test_an_op_names_the_kernels_that_make_it_not_those_that_read_it() -> None:
+    x = random(16, 16)
+    total = fg.exp(x).sum(axis=0)
+    turned = fg.sort(total)
+    data = fg.viz_data((turned * 2 + x) @ x, assembly=False)
+    names = [kernel["name"] for kernel in data["kernels"]]
+    made = {node["op"]: [names[k] for k in node["kernels"]] for node in data["graph"]["nodes"]}
+    assert made["exp"] == ["reduce:reduce"] and made["sort"] == ["sort:sort"]
+    assert made["gather"] == made["add"] == ["map:add"]
+    assert [len(kernel["lines"]) for kernel in data["kernels"]] == [1, 1, 2, 1]
+
+
+def test_nodes_of_an_onnx_model_stand_for_lines(tmp_path: Path) -> None:
+    nodes = [models.node("MatMul", "x w", "h"), models.node("Tanh", "h", "y")]
+    weights = {"w": np.ones((4, 4), np.float32)}
+    ports = [models.port("x", "float32", (2, 4))], [models.port("y")]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(models.model(models.graph(nodes, *ports, weights)))
+    model = fg.onnx.load(path)
+    with fg.config(tier="native"), fg.profile() as p:
+        model(x=np.ones((2, 4), np.float32))
+    rows = {row.name for row in p.lines}
+    assert rows == {"net.onnx:1 (MatMul_h)", "net.onnx:2 (Tanh_y)"}
+    assert {row.name for row in p.modules} == {"MatMul_h", "Tanh_y"}
+    (event,) = [event for event in p.events if event.kind == "graph"]
+    assert {line["node"] for line in fg.viz_data(event, assembly=False)["lines"]} == {
+        "MatMul_h", "Tanh_y",
+    }  # fmt: skip

@@ -144,8 +144,9 @@ class Extractor:
             found = self.kernels[kind, body] = Kernel(KernelKind(kind), body, len(reads))
             for original, copy in made.items():
                 remember(copy, original.origins)
-        origins = dict.fromkeys([n.origins[0] for n in made if n.origins])
-        return found, tuple(reads), tuple(origins)
+        computed = [n for n, copy in made.items() if copy.op is not PARAM and n.op is not CONST]
+        lines = dict.fromkeys([n.origins[0] for n in computed or made if n.origins])
+        return found, tuple(reads), tuple(lines)
 
     def _copied(
         self, kind: str, outputs: Sequence[Node], readable: Set[Node]
