@@ -15,6 +15,7 @@ from types import FrameType
 import numpy as np
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+GENERATED = "<fulgurite "  # how the names of files begin that are made at run time
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _BETWEEN = (os.sep + "contextlib.py", os.sep + "functools.py")
 IS_OURS: dict[str, bool] = {}  # file name -> is it part of this package?
@@ -25,6 +26,8 @@ def is_ours(file: str) -> bool:
     found = IS_OURS.get(file)
     if found is None:
         name = os.path.abspath(file)
+        if file.startswith(GENERATED):
+            name = PACKAGE
         # NumPy, and helpers of the standard library, that call us back are between the user and us
         found = name.startswith((PACKAGE, _NUMPY)) or name.endswith(_BETWEEN)
         IS_OURS[file] = found

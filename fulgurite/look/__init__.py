@@ -6,12 +6,14 @@ Each of these functions loads what it needs when it is called: importing the pac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._lazy import FORK_LOCK
+from ..runtime.holders import NAMED
 
 if TYPE_CHECKING:
+    from ..runtime.holders import Holder
     from .answers import Answers
     from .bisection import Comparison
     from .memory import MemoryReport
@@ -121,3 +123,13 @@ def viz(
         from . import dump, pages
     data = dump.viz_data(*things, profile=profile, assembly=assembly)
     return pages.Page(data, title)
+
+
+def _named_holders() -> Sequence[Holder]:
+    """Who holds memory: what an error says when there is no more."""
+    from .memory import named_holders
+
+    return named_holders()
+
+
+NAMED.append(_named_holders)

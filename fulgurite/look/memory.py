@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.node import Node
+from ..errors import DataError, is_ours
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.registry import REGISTRY
 from ..graph.memory.arena import slot_bytes
 from ..runtime.device import devices_in_use
-from ..runtime.holders import Holder, holder_of, place_of, readable
+from ..runtime.holders import Holder, holder_of, number_of, place_of, readable
 from ..runtime.plan import Plan
 from ..runtime.realize import FAMILIES
 from ..runtime.unmaterialized import Fresh
@@ -71,6 +72,11 @@ class MemoryReport:
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
     def __sub__(self, earlier: MemoryReport) -> MemoryDifference:
+        if not isinstance(earlier, MemoryReport):
+            raise DataError(
+                f"a memory report less {type(earlier).__name__}",
+                "subtract an earlier fg.memory_report()",
+            )
         before = {holder.key for holder in earlier.holders}
         now = {holder.key for holder in self.holders}
         return MemoryDifference(
@@ -79,7 +85,7 @@ class MemoryReport:
         )
 
     def __str__(self) -> str:
-        lines = [f"{len(self.holders)} values, {readable(self.bytes)}"]
+        lines = [f"{number_of(len(self.holders), 'value')}, {readable(self.bytes)}"]
         for name, stats in self.devices.items():
             if stats["used"] or stats["idle"]:
                 lines.append(
@@ -109,9 +115,14 @@ class MemoryDifference(NamedTuple):
         """Bytes that came, by the user line that made them."""
         return _summed(self.came, lambda holder: holder.line or "no line known")
 
+    def by_module(self) -> dict[str, int]:
+        """Bytes that came, by the module that they are of, or whose calls made them."""
+        return _summed(self.came, _module)
+
     def __str__(self) -> str:
+        came = readable(sum([h.nbytes for h in self.came]))
         head = (
-            f"{len(self.came)} values came ({readable(sum([h.nbytes for h in self.came]))}), "
+            f"{number_of(len(self.came), 'value')} came ({came}), "
             f"{len(self.went)} went ({readable(sum([h.nbytes for h in self.went]))})"
         )
         return "\n".join([head, *(_table(self.came) if self.came else [])])
@@ -120,6 +131,12 @@ class MemoryDifference(NamedTuple):
 def memory_report() -> MemoryReport:
     """Who holds memory now."""
     gc.collect()
+    devices = {device.name: device.memory_stats() for device in devices_in_use()}
+    return MemoryReport(named_holders(), devices, _peaks())
+
+
+def named_holders() -> list[Holder]:
+    """Every value in memory, with what it is called."""
     tensors = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
     names = _names()
     entries: dict[int, list[Tensor]] = {}
@@ -134,8 +151,7 @@ def memory_report() -> MemoryReport:
         named = [names[id(t)] for t in entries.get(node.id, ()) if id(t) in names]
         holder = holder_of(node, storage.nbytes)
         holders.append(holder._replace(name=named[0] if named else "", line=_near(holder.line)))
-    devices = {device.name: device.memory_stats() for device in devices_in_use()}
-    return MemoryReport(holders, devices, _peaks())
+    return holders
 
 
 def _fresh(entry: Any, name: str) -> Holder:
@@ -237,7 +253,7 @@ def _variables() -> Iterator[tuple[str, Any]]:
     """The variables of the functions that are running, innermost first, and of their files."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if not str(frame.f_globals.get("__name__", "")).startswith("fulgurite."):
+        if not is_ours(frame.f_code.co_filename):
             yield from _locals(frame)
             yield from list(frame.f_globals.items())
         frame = frame.f_back

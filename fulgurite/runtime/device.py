@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableSequence, Sequence, Set
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
@@ -22,7 +23,7 @@ from ..core.passes import Observe
 from ..errors import FulguriteError, user_line
 from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.memory.arena import Layout
-from .holders import MOST_HOLDERS, largest_holders
+from .holders import MOST_HOLDERS, largest_holders, largest_part
 from .recording import NOW, Recorder
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ class MemoryLimitError(FulguriteError, MemoryError):
         if self.holders:
             lines = [f"    {holder}" for holder in self.holders]
             self.args = ("\n".join([*self.args, "  the largest values are:", *lines]),)
+
+
+@contextmanager
+def memory_between(schedule: Schedule, layout: Layout) -> Iterator[None]:
+    """Where there is no memory for what is between kernels, the error names the largest part."""
+    try:
+        yield
+    except MemoryLimitError as problem:
+        part = largest_part(schedule, layout)
+        raise MemoryLimitError(f"{problem.what}{part}", problem.hint) from problem
 
 
 class Buffer(Protocol):

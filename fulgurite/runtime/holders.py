@@ -6,11 +6,15 @@ error of memory that could not be had names the largest; `fg.memory_report()` sh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..core.node import Node
 from ..core.origin import Origin
+from ..graph.ir.kernel import Schedule
 from ..graph.ir.registry import REGISTRY
+from ..graph.memory.arena import Layout, slot_bytes
 
 MOST_HOLDERS = 5  # that an error names
 
@@ -42,12 +46,17 @@ def readable(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def number_of(count: int, thing: str) -> str:
+    """A number of things: "1 kernel", "2 kernels"."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def place_of(origins: tuple[Origin, ...]) -> tuple[str, str]:
     """The user's line of a value, and the path of the module it was made in."""
     if not origins:
         return "", ""
     first = origins[0]
-    return f"{first.file}:{first.line}", "/".join(first.scopes)
+    return first.at(first.file), "/".join(first.scopes)
 
 
 def holder_of(node: Node, nbytes: int) -> Holder:
@@ -57,7 +66,26 @@ def holder_of(node: Node, nbytes: int) -> Holder:
     return Holder(nbytes, shape, str(node.dtype), node.device or "", line, module, key=node.id)
 
 
+NAMED: list[Callable[[], Sequence[Holder]]] = []  # who knows what values are called
+
+
 def largest_holders(most: int) -> list[Holder]:
-    """The largest values that are alive."""
+    """The largest values that are alive, with their names if those can be found out now."""
+    for named in NAMED:
+        with suppress(Exception):  # it is asked while there is no memory
+            return sorted(named(), key=lambda holder: -holder.nbytes)[:most]
     found = sorted(REGISTRY.holdings(), key=lambda pair: -pair[1].nbytes)
     return [holder_of(node, storage.nbytes) for node, storage in found[:most] if storage.nbytes]
+
+
+def largest_part(schedule: Schedule, layout: Layout) -> str:
+    """What takes most room between kernels, and the line that makes it, for an error."""
+    made = {slot: item for item in schedule.items for slot in item.writes}
+    known = {slot: kept for slot in layout.offsets if (kept := schedule.slots[slot]) is not None}
+    if not known:
+        return ""
+    largest = max(known, key=lambda slot: slot_bytes(known[slot]))
+    item, kept = made.get(largest), known[largest]
+    line = place_of(item.origins)[0] if item is not None else ""
+    what = f"{readable(slot_bytes(kept))} for {kept.dtype}[{', '.join(map(str, kept.shape))}]"
+    return f" between kernels, of which {what}{f' of {line}' if line else ''}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.errors import DataError
 from fulgurite.look.memory import alive_bytes
+from fulgurite.runtime.cpu import pool
 from fulgurite.runtime.device import MemoryLimitError
 
 ONES = np.ones((100, 100), np.float32)
@@ -114,8 +117,50 @@ def test_an_error_of_memory_names_the_five_largest_values_and_their_lines() -> N
         fg.zeros((1 << 28, 1 << 28)).realize()
     assert 1 <= len(caught.value.holders) <= 5
     assert caught.value.holders[0].nbytes == 4 * large.size
-    assert f"64.0 MiB float32[4096, 4096] from {__file__}:{here}" in str(caught.value)
+    assert re.search(rf"64.0 MiB float32\[4096, 4096\] large from .*:{here}\n", str(caught.value))
     assert f"at {__file__}" in str(caught.value)
+
+
+@pytest.mark.device("cpu")
+def test_an_error_of_memory_in_a_replay_names_the_users_line_what_is_needed_and_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("llvmlite")
+    net, x = Net().settle(), fg.Tensor(np.ones((3000, 100), np.float32))
+
+    @fg.jit
+    def step(x: fg.Tensor) -> fg.Tensor:
+        return fg.sort(fg.sort(net(x), axis=0), axis=1)
+
+    def full(raw: pool.Raw, size: int) -> None:
+        if size > 1 << 20:
+            raise MemoryError
+        made(raw, size)
+
+    made = pool.Raw.__init__
+    with fg.no_grad():
+        kept = step(fg.Tensor(ONES))
+        fg.empty_cache()
+        monkeypatch.setattr(pool.Raw, "__init__", full)
+        with pytest.raises(MemoryLimitError) as caught:
+            step(x)
+    monkeypatch.undo()
+    said, here = str(caught.value), caught.tb.tb_lineno
+    assert re.search(r"no memory for .* between kernels, of which 1.1 MiB for float32\[3000,", said)
+    assert f"  at {__file__}:{here}\n" in said
+    named = {holder.name: holder.shape for holder in caught.value.holders}
+    assert named["x"] == (3000, 100) and named["kept"] == kept.shape == (100, 100)
+    assert "Net.first.weight" in named
+
+
+def test_reports_are_subtracted_from_reports_and_differences_have_modules() -> None:
+    net, before = Net().settle(), fg.memory_report()
+    with fg.no_grad():
+        made = net(fg.Tensor(ONES)).realize()
+    difference = fg.memory_report() - before
+    assert difference.by_module()["Net"] == 4 * made.size
+    with pytest.raises(DataError, match=r"a memory report less int(.|\n)*an earlier fg.memory"):
+        before - 3  # type: ignore[operator]
 
 
 def test_cycles_that_nobody_reaches_are_no_part_of_a_difference() -> None:

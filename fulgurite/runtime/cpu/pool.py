@@ -19,6 +19,7 @@ import numpy as np
 from ...core.lazy_dataclass import dataclass
 from ...core.op import Array
 from ..device import MemoryLimitError
+from ..holders import readable
 from ..host.device import HostBuffer, Piece
 
 ALIGN = 64
@@ -198,7 +199,7 @@ class MemoryPool:
             return Raw(size)
         except (MemoryError, ValueError, OverflowError) as problem:
             raise MemoryLimitError(
-                f"no memory for {size} bytes", "free some tensors or use less"
+                f"no memory for {readable(size)}", "free some tensors or use less"
             ) from problem
 
     def give_back(self, raw: Raw) -> None:
