@@ -3,8 +3,9 @@
 In: roots whose values a device gave are not finite, and the arrays of what they read. Out: a
 `NonFiniteError` at the user's line. The graph is evaluated node by node, as the reference device
 does; from each bad root its bad sources are followed to the nodes that have none, and the first of
-these is named, with the operands of the first bad element. Infinities that a constant or an input
-brought are no finding: masks are made of them. Bodies of loops are followed step by step.
+these is named, with the operands of the first bad element; of a NaN that was made of an infinity
+the line that made that one too. Infinities that a constant or an input brought are no finding:
+masks are made of them. Bodies of loops are followed step by step.
 """
 
 from __future__ import annotations
@@ -77,9 +78,11 @@ def _is(node: Node, kind: str, values: Values) -> bool:
     return node.dtype.is_inexact and bool(KINDS[kind](values[node], node.dtype).any())
 
 
-def _culprits(order: Sequence[Node], roots: Sequence[Node], values: Values) -> Iterator[Culprit]:
+def _culprits(
+    order: Sequence[Node], roots: Sequence[Node], values: Values, kinds: Sequence[str] = (*KINDS,)
+) -> Iterator[Culprit]:
     """The nodes that made bad values, in the order of a graph; NaNs before infinities."""
-    for kind in KINDS:
+    for kind in kinds:
         reached = {root for root in roots if _is(root, kind, values)}
         first: list[Node] = []
         for node in reversed(order):
@@ -153,11 +156,28 @@ def _error(found: Culprit) -> NonFiniteError:
     else:
         of = _of(node, values, first)
         said = f"{node.op.name} made {article} {found.kind} in {what}: {many}{of}"
+    said += _infinity_before(found)
     if found.step is not None:
         said += f", in step {found.step} of a loop"
     where = places(node.origins) or places(found.around)
     hint = "look at the operands there; fg.config(check_nan=False) goes on without looking"
     return NonFiniteError(said, hint, where or "")
+
+
+def _infinity_before(found: Culprit) -> str:
+    """Where the infinity was made that a NaN was made of: of inf - inf, 0 * inf and their like."""
+    if found.kind != "NaN":
+        return ""
+    order = toposort(found.node.src)
+    before = next(iter(_culprits(order, found.node.src, found.values, ["infinity"])), None)
+    if before is None:
+        return ""
+    node = before.node
+    bad = KINDS["infinity"](before.values[node], node.dtype)
+    first = tuple([int(i[0]) for i in np.nonzero(bad)]) if bad.ndim else ()
+    where = places(node.origins) or places(before.around)
+    of = _of(node, before.values, first)
+    return f"; the infinity there was made by {node.op.name}{of}{f', at {where}' if where else ''}"
 
 
 def _of(node: Node, values: Values, first: tuple[int, ...]) -> str:

@@ -101,3 +101,20 @@ def test_halves_and_complex_numbers_are_looked_at() -> None:
         NonFiniteError, match=r"made a NaN in complex64|made an infinity in complex"
     ):
         (fg.Tensor(np.array([1 + 1j], np.complex64)) / 0.0).realize()
+
+
+def test_the_line_that_made_the_infinity_of_which_a_nan_was_made_is_named_too() -> None:
+    def difference(x: fg.Tensor) -> fg.Tensor:
+        large = fg.exp(x)
+        return large - large * 2.0
+
+    x = fg.Tensor(np.array([1.0, 1000.0], np.float32))
+    first = difference.__code__.co_firstlineno
+    for call in (difference, fg.jit(difference)):
+        with pytest.raises(NonFiniteError, match=r"sub made a NaN .* of inf and inf") as caught:
+            call(x).realize()
+        assert f"made by exp, of 1000.0, at {__file__}:{first + 1}" in caught.value.what
+        assert caught.value.where == f"{__file__}:{first + 2}"
+    given = fg.Tensor(np.array([np.inf], np.float32))  # brought, not made
+    with pytest.raises(NonFiniteError, match=r"of inf and inf\n"):
+        (given - given.clone()).realize()
