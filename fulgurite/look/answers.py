@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..graph.fusion.report import RegionReport
 from ..graph.ir.cache_key import constant_uses
 from ..graph.ir.size_key import SKELETONS
-from ..runtime.holders import readable
+from ..runtime.holders import number_of, readable
 from ..runtime.plan_key import cache_key
 from ..runtime.recording import HISTORY, Event
 from ..runtime.sizes.report import may_vary, sizes_report
@@ -70,14 +70,28 @@ def why(*things: Any) -> Answers:
         if isinstance(thing, Profile):
             found += _about_profile(thing)
         elif hasattr(thing, "__fulgurite_jit__"):
-            name = thing.__qualname__
-            found += captured_again([e for e in HISTORY if e.name == name], first=True)
+            found += _about_function(thing)
         elif not isinstance(thing, Tensor):
             raise ArgumentError(
                 f"there is no answer about {type(thing).__name__}",
                 "give tensors, functions of fg.jit or what fg.profile() gave",
             )
     return Answers(found)
+
+
+def _about_function(function: Any) -> Sequence[Answer]:
+    """The captures of one jitted function: others may have its name."""
+    function = getattr(function, "__func__", function)  # of a method
+    kept = [e for e in HISTORY if e.kind == "capture" and e.about["function"]() is function]
+    if kept:
+        return [*captured_again(kept, first=True)]
+    name = getattr(function.function, "__qualname__", "the function").rpartition(".")[2]
+    if function.captured:
+        because = f"it was, {function.captured} times, which is no longer remembered in detail"
+        advice = "ask sooner: the latest compilations and captures are kept, clear_caches() drops "
+        return [Answer("captured", f"why was {name} captured?", (because,), f"{advice}them")]
+    because = "it was not called yet, or only inside of other functions of fg.jit and transforms"
+    return [Answer("captured", f"why was {name} not captured?", (because,), "call it once before")]
 
 
 def _about_tensors(tensors: Sequence[Tensor]) -> Iterator[Answer]:
@@ -129,7 +143,7 @@ def compiled_again(events: Sequence[Event]) -> Iterator[Answer]:
         how = "loaded from disk" if event.about["loaded"] else "compiled"
         where = f" at {lines[0]}" if lines else ""
         head = f"why was the graph{where} compiled again?"
-        last = f"it was {how} in {took:.1f} ms: {event.about['kernels']} kernels"
+        last = f"it was {how} in {took:.1f} ms: {number_of(event.about['kernels'], 'kernel')}"
         yield Answer("compiled", head, (*because, last), advice)
 
 
@@ -329,6 +343,8 @@ def _meaning(reason: str) -> tuple[str, str]:
     for begin, found in REASONS.items():
         if reason.startswith(begin):
             return found
+    if reason.startswith(("loop ", "cond ", "while ")):
+        return "it runs bodies, which have kernels of their own", ""
     if "is a kernel of its own" in reason:
         return "it looks at whole rows at once, so nothing else shares its loops", ""
     return "", ""

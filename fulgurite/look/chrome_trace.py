@@ -86,18 +86,21 @@ def _names(profile: Profile, tracks: _Tracks) -> Iterator[dict[str, Any]]:
     """What processes and tracks are called."""
     shared = [run for run in profile.runs if run.threads > 1]
     workers = {thread for run in shared for thread, _, _ in run.parts if thread}
-    yield _name("process_name", COMPILING, 0, "compiler")
-    for device, process in tracks.devices.items():
+    processes = {"compiler": COMPILING, **tracks.devices}
+    for device, process in processes.items():
         yield _name("process_name", process, 0, device)
         for thread, track in tracks.threads.items():
-            yield _name("thread_name", process, track, _thread_name(thread, track))
+            yield _name("thread_name", process, track, _thread_name(profile, thread, track))
+    for process in tracks.devices.values():
         for worker in sorted(workers):
             yield _name("thread_name", process, WORKERS + worker, f"worker {worker}")
 
 
-def _thread_name(ident: int, track: int) -> str:
-    main = ident == threading.main_thread().ident
-    return "main thread" if main else f"Python thread {track + 1}"
+def _thread_name(profile: Profile, ident: int, track: int) -> str:
+    """What a thread is called; several in turn may have had one number."""
+    if ident == threading.main_thread().ident:
+        return "main thread"
+    return ", ".join(profile.threads.get(ident, ())) or f"Python thread {track + 1}"
 
 
 def _about(run: KernelRun) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..codegen.cpu.machine import SHIPPED
 from ..config import config, current
 from ..graph.fusion.machine import MachineModel, work_of
 from ..runtime.device import get_device
+from ..runtime.recording import unrecorded
 from ..tensor import Tensor
 
 
@@ -71,7 +72,10 @@ def _probed(model: MachineModel) -> MachineModel:
     def numbers(*shape: int) -> Tensor:
         return Tensor(rng.random(shape, np.float32))
 
-    with config(device="cpu", tier="native", search=False, exact=False, deterministic=True):
+    with (
+        unrecorded(),
+        config(device="cpu", tier="native", search=False, exact=False, deterministic=True),
+    ):
         a, b = numbers(PROBE.side, PROBE.side), numbers(PROBE.side, PROBE.side)
         near, far = schedule(numbers(PROBE.near) + 1), schedule(numbers(PROBE.far) + 1)
         heavy, product = schedule((numbers(PROBE.near) * 0.1).exp().tanh()), schedule(a @ b)

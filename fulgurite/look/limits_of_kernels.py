@@ -2,7 +2,7 @@
 
 In: a profile. Out: questions, reasons and suggestions. A kernel is held back by memory, arithmetic,
 latency (it is so short that launching it counts), threads (one does all) or tails (threads wait for
-the last); figures of the profile say which.
+the last); figures of the profile say which. Where Python ran it, none of these is the reason.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..graph.ir.kernel_kind import KernelKind
 from ..runtime.holders import readable
+from ..runtime.recording import HOSTS
+from .profiler import union
 from .tables import duration
 
 if TYPE_CHECKING:
-    from .profiler import Profile, Row
+    from .profiler import KernelRun, Profile, Row
 
 Found = tuple[str, tuple[str, ...], str]
 
@@ -32,24 +35,27 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
+CONTROL = frozenset([str(kind) for kind in KernelKind if kind.is_control])
 
 
 def outside_kernels(profile: Profile) -> Found:
     """Where time goes that is in no kernel."""
-    whole, inside = profile.seconds, profile.kernel_seconds
-    spent = {
-        kind: sum([e.end - e.begin for e in profile.events if e.kind == kind]) / 1e9
-        for kind in ("graph", "capture")
-    }
-    captured = max(0.0, spent["capture"])
-    compiled = spent["graph"]
-    rest = max(0.0, whole - inside - compiled - captured)
-    parts = {
-        "kernels": inside, "compiling": compiled, "capturing": captured, "Python": rest,
-    }  # fmt: skip
+    whole = profile.seconds
+    spans = {"kernels": [(run.begin, run.end) for run in profile.runs]}
+    for kind, what in (("graph", "compiling"), ("capture", "capturing")):
+        spans[what] = [(e.begin, e.end) for e in profile.events if e.kind == kind]
+    parts: dict[str, float] = {}
+    known: list[tuple[int, int]] = []
+    for what, some in spans.items():  # what is in several, of several threads too, counts once
+        parts[what] = (union([*known, *some]) - union(known)) / 1e9
+        known += some
+    parts["Python"] = max(0.0, whole - sum(parts.values()))
     because = tuple(
         [f"{duration(t)} ({t / max(whole, 1e-12):.0%}) in {n}" for n, t in parts.items()]
     )
+    if not profile.runs and not profile.events:
+        lazy = "compute something inside: tensors wait until realize(), numpy() or print asks"
+        return f"where do {duration(whole)} go?", ("no kernel ran, nothing was compiled",), lazy
     largest = max(parts, key=parts.__getitem__)
     first = "call it once before: captures and compiled graphs are kept, these also on disk"
     advice = {
@@ -70,7 +76,11 @@ def below_limit(profile: Profile) -> Iterator[Found]:
 
 def _kernel(profile: Profile, row: Row) -> Found:
     each = row.seconds / row.calls
-    threads = max([r.threads for r in profile.runs if r.facts.name == row.name], default=0)
+    runs = [r for r in profile.runs if r.facts.name == row.name and (*r.facts.lines,) == row.lines]
+    if runs and all([run.by for run in runs]):
+        question = f"why does {row.name} at {row.lines[0]} take {duration(each)}?"
+        return question, *_by_python(runs[0])
+    threads = max([r.threads for r in runs], default=0)
     question = (
         f"why does {row.name} at {row.lines[0]} take {duration(each)}, at {row.limit:.0%} of the "
         "limit?"
@@ -80,7 +90,31 @@ def _kernel(profile: Profile, row: Row) -> Found:
         f"{row.flops / row.calls:.3g} operations at {row.flops / row.seconds / 1e9:.1f} GFLOP/s"
     )
     reason, advice = _reason(row, each, threads)
+    callers = {run.thread for run in profile.runs}
+    if reason.startswith("threads") and len(callers) > 1:
+        reason = "threads: one did it alone; kernels of another Python thread may have had the rest"
+        advice = "call it from one Python thread: a kernel uses all processors by itself"
     return question, (reason, facts), advice
+
+
+def _by_python(run: KernelRun) -> tuple[tuple[str, ...], str]:
+    """What is said of a kernel that Python ran: limits of the machine have no say in it."""
+    if run.facts.kind in CONTROL:
+        return (
+            (f"Python runs its bodies one after the other: this is what is between their kernels, "
+             f"{run.device} runs those",),
+            "fewer steps that do more each: several rows at once, or no loop at all",
+        )  # fmt: skip
+    because = f"host: it was run by {HOSTS[run.by]}"
+    advice = {
+        "tiny": "fg.jit over the whole step, so that it is a part of more, or larger data; "
+        "fg.config(tier='native') compiles even this",
+        "steps": "fg.config(device='cpu'), which compiles it (fulgurite doctor says if it can)"
+        if run.device != "cpu"
+        else "fulgurite doctor says why nothing is compiled here",
+        "host": "other ops in its place, or larger data, of which it is a smaller part",
+    }
+    return (because,), advice[run.by]
 
 
 def _reason(row: Row, each: float, threads: int) -> tuple[str, str]:

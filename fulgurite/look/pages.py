@@ -25,7 +25,7 @@ def page_of(data: Mapping[str, Any], title: str) -> str:
     packed = gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
     libraries = [(PARTS / "vendor" / name).read_text(encoding="utf-8") for name in LIBRARIES]
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(title).encode("utf-8", "replace").decode(),
         "css": (PARTS / "page.css").read_text(encoding="utf-8"),
         "libraries": "\n".join(libraries),
         "script": (PARTS / "page.js").read_text(encoding="utf-8"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from ..errors import ArgumentError
 from ..graph.ir.kernel import Schedule
 from ..runtime.device import devices_in_use
 from ..runtime.realize import cache_stats
-from ..runtime.recording import NOW, Copy, Event, Launches
+from ..runtime.recording import NOW, QUIET, Copy, Event, Launches
 from .attribution import ItemFacts, facts_of
 from .limits import Rates, rates_of
 from .tables import show_profile
@@ -43,6 +43,7 @@ class KernelRun(NamedTuple):
     own: int  # without what ran inside: a loop runs kernels of its own
     threads: int  # that might have helped
     parts: Sequence[Part]  # what each thread did, of every phase
+    by: str = ""  # who ran it if it was Python: a key of HOSTS
 
     @property
     def busy(self) -> float:
@@ -81,6 +82,7 @@ class Profile:
         self._rates: dict[str, Rates] = {}
         self._outer: Profile | None = None  # is told what this one is told
         self._ended = False
+        self.threads: dict[int, dict[str, None]] = {}  # names of threads that launched or compiled
 
     # --- recording -------------------------------------------------------------------------------
 
@@ -117,15 +119,21 @@ class Profile:
 
     def launched(self, launches: Launches) -> None:
         """Kernels ran: looked at when somebody asks."""
+        if QUIET.on:
+            return
         if not self._ended:
             self._launches.append(launches)
+            self._name(launches.thread)
         if self._outer is not None:
             self._outer.launched(launches)
 
     def copied(self, copy: Copy) -> None:
         """Values were copied."""
+        if QUIET.on:
+            return
         if not self._ended:
             self.copies.append(copy)
+            self._name(copy.thread)
         if self._outer is not None:
             self._outer.copied(copy)
 
@@ -133,27 +141,46 @@ class Profile:
         """Something was compiled."""
         if not self._ended:
             self.events.append(event)
+            self._name(event.thread)
         if self._outer is not None:
             self._outer.noted(event)
+
+    def _name(self, ident: int) -> None:
+        """Remember what a thread is called: it may be gone when somebody asks."""
+        thread: threading.Thread | None = threading.current_thread()
+        if thread is None or thread.ident != ident:  # a GPU is asked later, by another thread
+            thread = next((t for t in threading.enumerate() if t.ident == ident), None)
+        names = self.threads.setdefault(ident, {})
+        if thread is not None:
+            names[thread.name] = None
 
     # --- what was recorded -----------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """How long the block took."""
-        return (self.end - self.begin) / 1e9
+        """How long the block took; inside of it how long it has taken so far."""
+        end = self.end if self._ended or not self.begin else time.perf_counter_ns()
+        return (end - self.begin) / 1e9
 
     @property
     def kernel_seconds(self) -> float:
-        """How long kernels ran, in all."""
+        """How long kernels ran, in all: of several Python threads the times are added up."""
         return sum([run.own for run in self.runs]) / 1e9
+
+    @property
+    def covered_seconds(self) -> float:
+        """The time in which at least one kernel ran: what of `seconds` is in kernels."""
+        return union([(run.begin, run.end) for run in self.runs]) / 1e9
 
     @property
     def runs(self) -> Sequence[KernelRun]:
         """Every run of every kernel, by thread and time."""
-        if self._runs is None:
-            self._runs = _without_inner(list(self._all_runs()))
-        return self._runs
+        if self._runs is not None:
+            return self._runs
+        found = _without_inner(list(self._all_runs()))
+        if self._ended:
+            self._runs = found
+        return found
 
     @property
     def memory(self) -> list[tuple[int, int]]:
@@ -193,7 +220,7 @@ class Profile:
                     facts = facts_of(n.schedule, n.schedule.items[item], rates.model)
                     known[id(n.schedule), item] = facts
                 own = end - begin
-                yield KernelRun(facts, n.device, n.thread, begin, end, own, n.threads, parts)
+                yield KernelRun(facts, n.device, n.thread, begin, end, own, n.threads, parts, n.by)
 
     def _rows(
         self, shares: Callable[[ItemFacts], Mapping[Any, float]], name: Callable[[Any], str]
@@ -214,6 +241,8 @@ class Profile:
         rows = {"kernel": "kernels", "line": "lines", "module": "modules"}
         if by not in rows:
             raise ArgumentError(f"there is no table by {by!r}", f"one of {', '.join(rows)}")
+        if not isinstance(most, int) or most < 1:
+            raise ArgumentError(f"a table of {most} rows", "give a number of rows from 1 on")
         return show_profile(self, getattr(self, rows[by]), by, most)
 
     def __str__(self) -> str:
@@ -251,7 +280,7 @@ class Profile:
         lines: list[str] = []
 
         def walk(node: Mapping[str, Any], path: tuple[str, ...]) -> None:
-            if not node["children"]:
+            if path and not node["children"]:
                 lines.append(f"{';'.join(path)} {round(node['value'])}")
             for child in node["children"]:
                 walk(child, (*path, child["name"]))
@@ -287,6 +316,15 @@ class _Sum:
             name, self.own / 1e9, self.own / total, self.calls, self.bytes, self.flops,
             self.least / own, bound, self.busy / own if self.own else 1.0, tuple(self.lines),
         )  # fmt: skip
+
+
+def union(spans: Iterable[tuple[int, int]]) -> int:
+    """How long at least one of some spans lasts."""
+    total, until = 0, 0
+    for begin, end in sorted(spans):
+        total += max(0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 def _hits() -> dict[str, int]:

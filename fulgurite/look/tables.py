@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..runtime.holders import readable
+from ..runtime.holders import number_of, readable
 
 if TYPE_CHECKING:
     from .profiler import Profile, Row
@@ -35,16 +35,19 @@ def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
 
 
 def _head(profile: Profile) -> list[str]:
-    inside, whole = profile.kernel_seconds, max(profile.seconds, 1e-9)
+    inside, whole = profile.covered_seconds, max(profile.seconds, 1e-9)
+    threads = len({run.thread for run in profile.runs})
+    together = f", {duration(profile.kernel_seconds)} of {threads} threads together"
     lines = [
         f"{duration(whole)} in all, {duration(inside)} ({inside / whole:.1%}) in "
-        f"{len(profile.runs)} runs of kernels",
+        f"{number_of(len(profile.runs), 'run')} of kernels{together if threads > 1 else ''}",
         *_compiled(profile),
     ]
     if profile.copies:
         moved = sum([c.nbytes for c in profile.copies])
         took = sum([c.end - c.begin for c in profile.copies]) / 1e9
-        lines.append(f"{len(profile.copies)} copies of {readable(moved)} in {duration(took)}")
+        copies = "1 copy" if len(profile.copies) == 1 else f"{len(profile.copies)} copies"
+        lines.append(f"{copies} of {readable(moved)} in {duration(took)}")
     if profile.memory:
         lines.append(f"at most {readable(max([used for _, used in profile.memory]))} in use")
     return [
@@ -62,13 +65,15 @@ def _compiled(profile: Profile) -> list[str]:
     took = sum([e.end - e.begin for e in compiled]) / 1e9
     loaded = sum([e.about["loaded"] for e in compiled])
     return [
-        f"{len(compiled)} graphs compiled in {duration(took)} ({loaded} of them loaded from "
-        f"disk), {known} found in the cache, {len(captured)} captures"
+        f"{number_of(len(compiled), 'graph')} compiled in {duration(took)} ({loaded} of them "
+        f"loaded from disk), {known} found in the cache, {number_of(len(captured), 'capture')}"
     ]
 
 
 def show_profile(profile: Profile, rows: Sequence[Row], by: str, most: int) -> str:
     """A profile as a table."""
+    if not rows:
+        return "\n".join([*_head(profile), "", "no kernel ran: nothing was computed in the block"])
     head = ["time", "share", "calls", "GB/s", "GFLOP/s", "limit", "bound", "threads", by]
     cells = [head + (["from"] if by == "kernel" else [])]
     for row in rows[:most]:

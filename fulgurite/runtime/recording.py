@@ -33,6 +33,14 @@ class Launches(NamedTuple):
     stamps: Sequence[int]
     threads: int
     used: int  # bytes of the device's memory in use by then
+    by: str = ""  # who ran it if it was Python: HOSTS
+
+
+HOSTS = {  # of launches by Python: what they are
+    "tiny": "NumPy, as the whole graph is tiny",
+    "steps": "NumPy, op by op",
+    "host": "Python, as the device has no code for it",
+}
 
 
 class Copy(NamedTuple):
@@ -74,13 +82,20 @@ class _Now:
     recorder: Recorder | None = None
 
 
+class _Quiet(threading.local):
+    on = False
+
+
 NOW = _Now()
+QUIET = _Quiet()
 KEPT_EVENTS = 128
 HISTORY: deque[Event] = deque(maxlen=KEPT_EVENTS)
 
 
 def note(kind: str, name: str, begin: int, about: Mapping[str, Any]) -> None:
     """Keep an event that began then and ends now."""
+    if QUIET.on:
+        return
     event = Event(kind, name, begin, time.perf_counter_ns(), threading.get_ident(), about)
     HISTORY.append(event)
     if NOW.recorder is not None:
@@ -88,14 +103,24 @@ def note(kind: str, name: str, begin: int, about: Mapping[str, Any]) -> None:
 
 
 @contextmanager
+def unrecorded() -> Iterator[None]:
+    """What this thread runs and compiles inside is nobody's: it only measures the machine."""
+    before, QUIET.on = QUIET.on, True
+    try:
+        yield
+    finally:
+        QUIET.on = before
+
+
+@contextmanager
 def timed_step(
-    recorder: Recorder, schedule: Schedule, device: str, item: int, used: int = 0
+    recorder: Recorder, schedule: Schedule, device: str, item: int, by: str, used: int = 0
 ) -> Iterator[None]:
-    """The launch of one item by Python."""
+    """The launch of one item by Python; `by` is a key of HOSTS."""
     begin = time.perf_counter_ns()
     try:
         yield
     finally:
         stamps = (begin, time.perf_counter_ns())
         thread = threading.get_ident()
-        recorder.launched(Launches(schedule, device, thread, (item,), stamps, 0, used))
+        recorder.launched(Launches(schedule, device, thread, (item,), stamps, 0, used, by))

@@ -154,7 +154,8 @@ class StepExecutor(HostExecutor):
 
         def timed(number: int, execute: StepCode) -> StepCode:
             def run(reads: Sequence[Buffer], writes: Sequence[Buffer], values: Values) -> None:
-                with timed_step(recorder, self.schedule, self.device.name, number, used):
+                name = self.device.name
+                with timed_step(recorder, self.schedule, name, number, "steps", used):
                     execute(reads, writes, values)
 
             return run

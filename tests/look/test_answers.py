@@ -59,9 +59,9 @@ class MadeUp:
     """A profile with one row."""
 
     def __init__(self, found: Row, threads: int = 2) -> None:
-        facts = type("Facts", (), {"name": found.name})()
+        facts = type("Facts", (), {"name": found.name, "lines": found.lines})()
         self.kernels = [found]
-        self.runs = [type("Run", (), {"facts": facts, "threads": threads})()]
+        self.runs = [type("Run", (), {"facts": facts, "threads": threads, "thread": 1, "by": ""})()]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,57 @@ def test_a_guard_on_a_number_is_named_and_a_variable_is_suggested() -> None:
         powers(x, n)
     answer = fg.why(powers)[-1]
     assert "n is 3, and was 2" in answer.because[0] and "fg.Var" in answer.advice
+
+
+def test_functions_of_one_name_have_answers_of_their_own() -> None:
+    x = fg.Tensor(np.ones(4, np.float32))
+
+    def made() -> Any:
+        return fg.jit(lambda x: x * 2)
+
+    one, other = made(), made()
+    one(x)
+    assert one.__qualname__ == other.__qualname__
+    assert [answer.because for answer in fg.why(one)] == [("its first call",)]
+    (answer,) = fg.why(other)
+    assert "not captured?" in answer.question and "call it once" in answer.advice
+    fg.clear_caches()
+    assert "no longer remembered" in str(fg.why(one))
+
+
+def test_a_capture_is_compared_with_the_nearest_of_those_that_are_kept() -> None:
+    call = fg.jit(lambda x, y, z: x + y.sum() + z.sum(), dynamic=False)
+
+    def ones(n: int) -> fg.Tensor:
+        return fg.Tensor(np.ones(n, np.float32))
+
+    for sizes in ((8, 4, 2), (9, 5, 3), (8, 4, 7)):
+        call(*map(ones, sizes))
+    why = fg.why(call)[-1].because[0]
+    assert "z has shape (7,), not (2,)" in why  # of the first capture; of the second all differ
+
+
+def test_a_first_capture_that_succeeds_has_no_advice() -> None:
+    with fg.profile() as p:
+        fg.jit(lambda x: x + 1)(fg.ones(4))
+    (event,) = [event for event in p.events if event.kind == "capture"]
+    assert event.about["first"] and not event.about["advice"]
+
+
+def test_what_python_ran_is_not_explained_by_limits_of_the_machine() -> None:
+    x = fg.Tensor(np.ones((64, 64), np.float32))
+    with fg.config(device="reference"), fg.profile() as p:
+        (x.to("reference") @ x.to("reference")).realize()
+    (answer,) = fg.why(p).about("limits")
+    assert "NumPy, op by op" in answer.because[0] and "of the limit" not in str(answer)
+    assert "device='cpu'" in answer.advice
+
+
+def test_a_profile_in_which_nothing_ran_says_so() -> None:
+    with fg.profile() as p:
+        pass
+    (answer,) = fg.why(p)
+    assert "no kernel ran" in answer.because[0] and "realize()" in answer.advice
 
 
 def test_time_in_kernels_is_told_from_the_rest() -> None:

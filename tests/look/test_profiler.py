@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError
-from fulgurite.look.profiler import Profile
+from fulgurite.look import limits
+from fulgurite.look.profiler import Profile, union
 from fulgurite.look.tables import duration
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.holders import readable
@@ -141,6 +143,8 @@ def test_the_table_names_what_it_is_by_and_refuses_what_it_does_not_know() -> No
     assert "1 more" in p.table("kernel", most=len(p.kernels) - 1)
     with pytest.raises(ArgumentError, match="there is no table by 'colour'"):
         p.table("colour")
+    with pytest.raises(ArgumentError, match="a table of -3 rows"):
+        p.table(most=-3)
 
 
 def test_profiles_nest_and_the_outer_one_has_all() -> None:
@@ -160,6 +164,7 @@ def test_none_is_left_behind_by_an_error() -> None:
     with fg.profile() as p:
         pass
     assert p.kernels == [] and p.kernel_seconds == 0
+    assert p.folded() == "" and "no kernel ran" in str(p)
 
 
 def test_other_threads_are_recorded_too() -> None:
@@ -176,6 +181,51 @@ def test_tiny_graphs_that_numpy_runs_are_recorded() -> None:
     with fg.config(tier="auto"), fg.profile() as p:
         (fg.Tensor([1.0, 2.0]) + 1).realize()
     assert len(p.runs) == 1
+
+
+def test_a_profile_can_be_looked_at_inside_of_its_block_and_measures_nothing_of_that() -> None:
+    x = fg.Tensor(DATA).realize()
+    fg.clear_caches()
+    with fg.profile() as p:
+        assert "no kernel ran" in str(p) and p.folded() == ""
+        (x @ x).realize()
+        count = len(p.runs)
+        limits._measured.clear()  # so that it is measured now
+        assert p.seconds > 0 and "limit of" in str(p)
+        (x + x.sum()).realize()
+    assert len(p.runs) > count and {event.kind for event in p.events} == {"graph"}
+    assert len(p.events) == 2
+    assert sum([row.calls for row in p.kernels]) == len(p.runs) < 6  # none of the measurement
+
+
+def test_kernels_of_threads_at_a_time_are_no_more_than_all_the_time_and_threads_have_names() -> (
+    None
+):
+    x = fg.Tensor(np.ones((200, 200), np.float32)).realize()
+    (x @ x).realize()
+    gate = threading.Barrier(2)
+
+    def work() -> None:
+        gate.wait()
+        for _ in range(20):
+            (x @ x).realize()
+
+    with fg.profile() as p:
+        threads = [threading.Thread(target=work, name=f"reader {n}") for n in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert p.covered_seconds <= min(p.seconds, p.kernel_seconds)
+    assert "of 2 threads together" in str(p)
+    shares = [float(found) for found in re.findall(r"\((\d+)%\)", str(fg.why(p).about("time")))]
+    assert sum(shares) <= 102  # rounded
+    names = {e["args"]["name"] for e in p.trace()["traceEvents"] if e["name"] == "thread_name"}
+    assert {"reader 0", "reader 1"} <= names
+
+
+def test_the_union_of_spans_counts_what_overlaps_once() -> None:
+    assert union([(5, 9), (0, 3), (1, 2), (2, 4), (8, 12)]) == 11 and union([]) == 0
 
 
 @pytest.mark.device("cpu")

@@ -6,6 +6,7 @@ const TITLES = { graph: "Graph", passes: "Passes", fusion: "Fusion", egraph: "E-
 const MOST_SHOWN = 200; // nodes that are laid out at once
 const FEW = 120; // ops up to which a graph is shown whole
 const READERS = 24, DRAWN = 6; // of a box with more readers the first few edges are drawn
+const MOST_HITS = 50; // of a search that are listed
 const PART = 60; // ops of a line that are one box, where the line has many
 let D, where = {};
 const $ = (id) => document.getElementById(id);
@@ -25,7 +26,7 @@ const bytes = (n) => n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : n >= 2 *
 const time = (ns) => ns >= 1e9 ? (ns / 1e9).toFixed(2) + " s" : ns >= 1e6
   ? (ns / 1e6).toFixed(2) + " ms" : ns >= 1e3 ? (ns / 1e3).toFixed(1) + " us" : ns.toFixed(0) + " ns";
 const short = (file) => file.split("/").slice(-1)[0];
-const place = (id) => `${short(D.lines[id].file)}:${D.lines[id].line}`;
+const place = (id) => D.lines[id].node || `${short(D.lines[id].file)}:${D.lines[id].line}`;
 
 async function unpacked() {
   const raw = Uint8Array.from(atob($("data").textContent.trim()), (c) => c.charCodeAt(0));
@@ -35,9 +36,11 @@ async function unpacked() {
 
 // --- where we are: in the address, so that links lead there ---------------------------------------
 
-function go(change, keep = false) {
-  const next = keep ? { ...where, ...change } : change;
-  location.hash = new URLSearchParams(Object.entries(next).filter(([, v]) => v != null)).toString();
+function hashOf(place) {
+  return new URLSearchParams(Object.entries(place).filter(([, v]) => v != null)).toString();
+}
+function go(place) {
+  location.hash = hashOf(place);
 }
 function arrived() {
   where = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -65,6 +68,34 @@ function lineList(ids) {
 // --- graph: modules and lines that open when they are clicked -------------------------------------
 
 const open = new Set(), apart = new Set();
+let keys = [], closed = null; // every box that can be open, and what is open at first: for addresses
+function opened() { // what is open, as an address has it; null: as at first
+  const places = (set) => [...set].map((k) => keys.indexOf(k)).filter((i) => i >= 0).sort((a, b) => a - b)
+    .map((i) => i.toString(36)).join(".");
+  const now = places(open) + (apart.size ? "-" + places(apart) : "");
+  if (closed === null) closed = now;
+  return now === closed ? null : now;
+}
+function reopen(text) {
+  const [boxes, layers] = (text + "-").split("-");
+  for (const [set, some] of [[open, boxes], [apart, layers]]) {
+    set.clear();
+    for (const part of some.split(".").filter(Boolean)) {
+      const key = keys[parseInt(part, 36)];
+      if (key != null) set.add(key);
+    }
+  }
+  if (!open.size) open.add("");
+}
+function allKeys() {
+  const found = new Set([""]);
+  for (const node of D.graph.nodes) {
+    let key = "";
+    for (const part of groupsOf(node)) found.add((key += "/" + part));
+  }
+  for (const kin of alike().values()) found.add(kin[0] + " and its equals");
+  return [...found];
+}
 const lineOf = (node) => [...node.path, node.lines.length ? place(node.lines[0]) : "inputs and constants"];
 function groupsOf(node) {
   return node.part ? [...lineOf(node), node.part] : lineOf(node);
@@ -74,7 +105,7 @@ function divide() { // lines of many ops, such as those of a long loop, into par
   for (const [line, nodes] of d3.groups(D.graph.nodes, (n) => "/" + lineOf(n).join("/"))) {
     const parts = Math.ceil(nodes.length / PART);
     nodes.forEach((n, i) => {
-      if (nodes.length > 2 * PART) n.part = `part ${Math.floor(i / PART) + 1} of ${parts}`;
+      if (nodes.length > 2 * PART) n.part = `${lineOf(n).pop()} part ${Math.floor(i / PART) + 1} of ${parts}`;
       twins.set(line + (n.part ? "/" + n.part : "") + "#" + (n.at = i), n);
     });
   }
@@ -115,6 +146,7 @@ function standsFor(node, merged) { // the group that a node is shown as, or the 
 }
 const isModule = (item) => item.nodes.every((n) => n.path.length >= item.id.split("/").length - 1);
 function drawGraph(root) {
+  if (where.open != null) reopen(where.open);
   const merged = alike(), shown = new Map(), at = new Map();
   if (!open.size && D.graph.nodes.length <= FEW)
     for (const node of D.graph.nodes) {
@@ -141,7 +173,9 @@ function drawGraph(root) {
     const a = at.get(source), b = at.get(node.id);
     if (a !== b && kept.has(a) && kept.has(b) && !edges.has(`${b}>${a}`)) edges.set(`${a}>${b}`, [String(a), String(b)]);
   }
-  const readers = d3.group([...edges.values()], ([a]) => a);
+  where.open = opened(); // the address says what is open, without a step of its own
+  history.replaceState(null, "", "#" + hashOf(where));
+  const readers = d3.group([...edges.values()], ([a]) => a), sources = d3.rollup([...edges.values()], (e) => e.length, ([, b]) => b);
   for (const item of items) {
     const read = (readers.get(String(item.id)) || []).length;
     item.label = item.node ? item.node.op : item.kin
@@ -153,13 +187,19 @@ function drawGraph(root) {
     item.width = 20 + 6.6 * Math.max(item.label.length, item.more.length);
     layout.setNode(String(item.id), { width: item.width, height: 36 });
   }
-  for (const some of readers.values())
-    for (const [a, b] of some.slice(0, some.length > READERS ? DRAWN : some.length)) layout.setEdge(a, b);
+  for (const some of readers.values()) {
+    let left = some.length > READERS ? DRAWN : some.length; // beyond these, those that would have none
+    for (const [a, b] of some) {
+      if (left-- > 0 || sources.get(b) < 2) layout.setEdge(a, b);
+      else sources.set(b, sources.get(b) - 1);
+    }
+  }
   dagre.layout(layout);
   const note = `${items.length} boxes for ${D.graph.nodes.length} ops` + (shown.size > items.length
     ? `; ${shown.size - items.length} more: close some` : "") + ". Click a box to open it, an op to see it.";
   root.append(el("p", { class: "same" }, note + " ",
-    el("button", { onclick: () => { open.clear(); apart.clear(); open.add(""); arrived(); } }, "close all")));
+    el("button", { onclick: () => { open.clear(); apart.clear(); open.add(""); go({ view: "graph", open: opened() || "0" }); } },
+      "close all")));
   const frame = el("div", { class: "graph" });
   root.append(frame);
   const svg = d3.select(frame).append("svg").attr("role", "group").attr("aria-label", "Tensor graph");
@@ -188,10 +228,10 @@ function drawGraph(root) {
   if (D.graph.nodes[where.node]) nodeDetails(D.graph.nodes[where.node]);
 }
 function clicked(item) {
-  if (item.node) return go({ view: "graph", node: item.node.id });
+  if (item.node) return go({ view: "graph", node: item.node.id, open: opened() });
   open.add(item.id);
   if (item.kin) open.add(item.kin[0]); // the parts of one stand for those of all
-  arrived();
+  go({ view: "graph", open: opened() });
 }
 function nodeDetails(node) {
   details(`%${node.id} ${node.op}`, el("p", {}, `${node.dtype}[${node.shape}] `, el("code", {}, node.arg)),
@@ -385,24 +425,41 @@ function openTo(node) {
 }
 function search(text) {
   const list = $("found"), words = text.toLowerCase().split(/\s+/).filter(Boolean), hits = [];
+  const numbered = /^%(\d+)$/.exec(text.trim()), exact = numbered && D.graph.nodes[numbered[1]];
+  const toNode = (n) => hits.push([`%${n.id} ${n.op} ${n.dtype}[${n.shape}] ${n.path.join("/")}`,
+    () => { openTo(n); go({ view: "graph", node: n.id, open: opened() }); }]);
   const has = (...parts) => { const t = parts.join(" ").toLowerCase(); return words.every((w) => t.includes(w)); };
-  if (words.length) {
+  if (exact) toNode(exact);
+  else if (words.length) {
     D.kernels.forEach((k, i) => has("kernel", k.name, k.reason, ...k.lines.map((l) => D.lines[l].code)) &&
       hits.push([`kernel ${i + 1}: ${k.name}`, () => go({ view: "kernels", kernel: i })]));
     D.passes.forEach((p, i) => {
       if (has("pass", p.name)) hits.push([`pass: ${p.name}`, () => go({ view: "passes", step: i })]);
       for (const l of p.laws) if (has("law", l.law)) hits.push([`law: ${l.law}`, () => go({ view: "passes", step: i })]);
     });
-    for (const n of D.graph.nodes) if (hits.length < 200 && has(n.op, n.path.join("/"), ...n.lines.map((l) => place(l) + " " + D.lines[l].code)))
-      hits.push([`%${n.id} ${n.op} ${n.dtype}[${n.shape}] ${n.path.join("/")}`, () => { openTo(n); go({ view: "graph", node: n.id }); }]);
+    for (const n of D.graph.nodes)
+      if (has(n.op, n.path.join("/"), ...n.lines.map((l) => place(l) + " " + D.lines[l].code))) toNode(n);
   }
+  const more = hits.length - MOST_HITS;
   list.hidden = !words.length;
-  list.replaceChildren(...(hits.length ? hits.slice(0, 50).map(([label, act]) => el("li", {}, el("button",
-    { onclick: () => { list.hidden = true; act(); } }, label))) : words.length ? [el("li", {}, "nothing found")] : []));
+  list.replaceChildren(...hits.slice(0, MOST_HITS).map(([label, act]) => el("li", {}, el("button",
+    { onclick: () => { list.hidden = true; act(); } }, label))),
+    ...(more > 0 ? [el("li", {}, `${more} more: say more`)] : !hits.length && words.length ? [el("li", {}, "nothing found")] : []));
+}
+function choose(by) { // up and down through what was found, and back to the box above it
+  const hits = [...$("found").querySelectorAll("button")];
+  const next = Math.min(hits.indexOf(document.activeElement) + by, hits.length - 1);
+  (hits[next] || $("search")).focus();
 }
 function key(event) {
-  const typing = event.target === $("search");
+  const typing = event.target === $("search"), choosing = event.target.closest && event.target.closest("#found");
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   if (event.key === "Escape") { $("found").hidden = true; $("details").hidden = true; $("search").blur(); return; }
+  if ((typing || choosing) && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    event.preventDefault();
+    return choose(by);
+  }
+  if (choosing) return;
   if (typing) {
     if (event.key === "Enter") { const first = $("found").querySelector("button"); if (first) first.click(); $("search").blur(); }
     return;
@@ -411,7 +468,6 @@ function key(event) {
   if (event.key === "/") { event.preventDefault(); $("search").focus(); $("search").select(); return; }
   const number = Number(event.key);
   if (number >= 1 && number <= VIEWS.length) return go({ view: VIEWS[number - 1] });
-  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   if (!by || event.target.closest("pre")) return;
   const stepped = { passes: ["step", D.passes.length], kernels: ["kernel", D.kernels.length] }[where.view];
   if (stepped) {
@@ -427,6 +483,7 @@ function theme(name, keep = true) {
 async function begin() {
   D = await unpacked();
   divide();
+  keys = allKeys();
   let kept = null;
   try { kept = localStorage.getItem("fulgurite-theme"); } catch { /* as above */ }
   const dark = matchMedia("(prefers-color-scheme: dark)");

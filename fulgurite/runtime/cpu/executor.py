@@ -28,7 +28,7 @@ from ...core.shape import upper
 from ...errors import BoundsError
 from ...graph.ir.kernel import Item, Schedule, Slot, is_collective
 from ...graph.memory.arena import Layout, slot_bytes
-from ..device import Buffer, MemoryLimitError, Values
+from ..device import Buffer, MemoryLimitError, Values, memory_between
 from ..host.device import POISON, HostBuffer, HostDevice
 from ..host.preconditions import check_extremes, sizes_of_extremes
 from ..recording import timed_step
@@ -499,7 +499,7 @@ class Program:
             execute(reads, writes, values)
             return
         number, used = self.schedule.items.index(item), POOL.stats.used
-        with timed_step(recorder, self.schedule, self.device.name, number, used):
+        with timed_step(recorder, self.schedule, self.device.name, number, "host", used):
             execute(reads, writes, values)
 
     def _cut(self, place: int, whole: Any, values: Values) -> Buffer:
@@ -510,7 +510,8 @@ class Program:
 
     def frame(self, poison: bool, layout: Layout) -> Frame:
         """Words and memory for one run at a time, with intermediates where a layout says."""
-        arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
+        with memory_between(self.schedule, layout):
+            arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
         if poison:
             arena.bytes()[:] = POISON
             workspace.bytes()[:] = POISON

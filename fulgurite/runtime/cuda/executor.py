@@ -473,7 +473,7 @@ class CudaProgram:
             execute(reads, writes, values)
         else:
             number = self.schedule.items.index(item)
-            with timed_step(device.recorder, self.schedule, device.name, number):
+            with timed_step(device.recorder, self.schedule, device.name, number, "host"):
                 execute(reads, writes, values)
         for place, made in zip(item.writes, writes, strict=True):
             if place in self.symbolic:

@@ -77,7 +77,7 @@ class TinyExecutor(HostExecutor):
         if recorder is None:
             return self._run(inputs)
         used = self.device.memory_stats()["used"]
-        with timed_step(recorder, self.schedule, self.device.name, 0, used):
+        with timed_step(recorder, self.schedule, self.device.name, 0, "tiny", used):
             return self._run(inputs)
 
     def _run(self, inputs: Sequence[Buffer]) -> list[Buffer]:
