@@ -13,8 +13,10 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from . import cache, chat, finetune, launch, look, models, plan, serve, train, tune
 from . import run as run_cli
@@ -55,17 +57,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     chat.add_commands(commands)
     serve.add_command(commands)
     finetune.add_command(commands)
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = parser.parse_args(words, argparse.Namespace(words=words))
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
     try:
-        code: int = arguments.run(arguments)
-        sys.stdout.flush()
+        with _printable():
+            code: int = arguments.run(arguments)
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `fulgurite doctor | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+@contextmanager
+def _printable() -> Iterator[None]:
+    """Letters that the terminal's encoding does not have are printed as escapes, no error."""
+    before = [(stream, getattr(stream, "errors", None)) for stream in (sys.stdout, sys.stderr)]
+    strict: list[Any] = [stream for stream, errors in before if errors == "strict"]
+    for stream in strict:
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream in strict:
+            if not stream.closed:
+                stream.reconfigure(errors="strict")
 
 
 def doctor() -> int:
