@@ -83,8 +83,8 @@ def test_the_command_writes_a_page_of_the_largest_graph(
     with fg.config(tier="native"):
         assert cli.main(["viz", "--no-assembly", "-o", str(out), str(script)]) == 0
         assert "<title>work.py</title>" in out.read_text(encoding="utf-8")
-        assert cli.main(["viz", "--graph", "99", "-o", str(out), str(script)]) == 1
-    assert "graphs were compiled" in capsys.readouterr().err
+        assert cli.main(["viz", "-o", str(out), str(script)]) == 1
+    assert "every graph was compiled before" in capsys.readouterr().err
 
 
 # --- in a browser --------------------------------------------------------------------------------
@@ -182,8 +182,18 @@ def test_boxes_open_when_clicked_and_equal_layers_are_one(opened: Any) -> None:
     layer.press("Enter")
     opened.locator(f"g.group[aria-label^='test_pages.py:'][aria-label$='{size}']").press("Enter")
     opened.wait_for_selector("g.op[aria-label$=', 5 equal']")
-    opened.locator("main button", has_text="close all").click()
+    drawn(opened, "view=graph&open=")
+    names = [box.get_attribute("aria-label") for box in opened.locator("g[role=button]").all()]
+    other = opened.context.browser.new_page()  # an address leads to the same boxes
+    other.goto(opened.url)
+    other.wait_for_selector("html[data-ready=yes]", timeout=20_000)
+    assert names == [box.get_attribute("aria-label") for box in other.locator("g[role=button]").all()]
+    other.close()
+    opened.go_back()  # closes the box that was opened last
     opened.wait_for_selector("g.op", state="detached")
+    opened.locator("main button", has_text="close all").click()
+    opened.wait_for_selector("g.group[aria-label$=' equal']")
+    assert opened.locator("g[role=button]").count() <= before
 
 
 @pytest.mark.browser
@@ -197,8 +207,13 @@ def test_every_op_of_a_long_loop_can_be_reached(opened: Any, tmp_path: Path) -> 
     tab.goto(path.as_uri())
     tab.wait_for_selector("html[data-ready=yes]", timeout=20_000)
     tab.locator("g[aria-label*='test_pages.py']").first.click()
-    tab.wait_for_selector("g.group[aria-label^='part 1 of ']")
+    tab.wait_for_selector("g.group[aria-label*=' part 1 of ']")
     assert "more: close some" not in tab.inner_text("main p >> nth=0")
+    parts = tab.locator("g.group[aria-label*=' part ']").count()
+    assert tab.locator("path.edge").count() >= parts
+    tab.locator("g.group[aria-label*=' part 2 of ']").press("Enter")
+    tab.wait_for_selector("g.op")
+    assert tab.locator("path.edge").count() >= tab.locator("g.op").count()
     tab.fill("#search", "exp")
     tab.locator("#found button", has_text=re.compile(r"^%\d+ exp")).click()
     drawn(tab, "view=graph&node=")
@@ -222,6 +237,18 @@ def test_searching_finds_kernels_laws_and_ops(opened: Any) -> None:
     assert "your lines" in opened.inner_text("aside") and opened.locator(".mark").count() == 1
     opened.keyboard.press("Escape")
     opened.wait_for_selector("aside", state="hidden")
+    opened.fill("#search", "%7")  # one op by its number
+    assert opened.locator("#found button").count() == 1
+    opened.keyboard.press("Enter")
+    drawn(opened, "node=7&")
+    assert opened.inner_text("aside h2 >> nth=0").startswith("%7 ")
+    opened.fill("#search", "kernel")
+    opened.focus("#search")
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
+        opened.keyboard.press(key)
+    assert opened.evaluate("document.activeElement.textContent").startswith("kernel 2:")
+    opened.keyboard.press("Enter")
+    drawn(opened, "view=kernels&kernel=1")
     opened.fill("#search", "there is no such thing")
     opened.locator("#found", has_text="nothing found").wait_for()
     opened.keyboard.press("Escape")
