@@ -187,7 +187,8 @@ def test_boxes_open_when_clicked_and_equal_layers_are_one(opened: Any) -> None:
     other = opened.context.browser.new_page()  # an address leads to the same boxes
     other.goto(opened.url)
     other.wait_for_selector("html[data-ready=yes]", timeout=20_000)
-    assert names == [box.get_attribute("aria-label") for box in other.locator("g[role=button]").all()]
+    there = [box.get_attribute("aria-label") for box in other.locator("g[role=button]").all()]
+    assert there == names
     other.close()
     opened.go_back()  # closes the box that was opened last
     opened.wait_for_selector("g.op", state="detached")
