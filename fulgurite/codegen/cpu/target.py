@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,9 +19,14 @@ from ...core.lazy_dataclass import dataclass
 VECTORS = {"avx512": 16, "avx2": 8, "sse2": 4, "neon": 4}  # lanes of float32
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
-_FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
+_FEATURES = {
+    "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16",
+    "amx_tile": "amx-tile", "amx_bf16": "amx-bf16", "amx_int8": "amx-int8",
+}  # fmt: skip
 EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
-_ASKED = (*_AVX512, "avx2", "fma", "f16c", "avx512_vnni", "avx_vnni", "avx512_bf16")
+_AMX = frozenset({"amx_tile", "amx_bf16", "amx_int8"})
+_ASKED = (*_AVX512, "avx2", "fma", "f16c", "avx512_vnni", "avx_vnni", "avx512_bf16", *_AMX)
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +85,19 @@ def target(wish: str = "auto") -> Target:
     if chosen == "sse2":
         return Target(arch, chosen)
     if chosen == "avx2":
-        return Target(arch, chosen, frozenset(f for f in found if not f.startswith("avx512")))
-    return Target(arch, chosen, frozenset(found))
+        narrow = [f for f in found - _AMX if not f.startswith("avx512")]
+        return Target(arch, chosen, frozenset(narrow))
+    return Target(arch, chosen, frozenset(found if may_use_tiles(found) else found - _AMX))
+
+
+def may_use_tiles(features: set[str]) -> bool:
+    """True if the system grants this process the registers of AMX: it has to be asked once."""
+    if "amx_tile" not in features or sys.platform != "linux":
+        return False
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return int(call(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0
 
 
 def _flags() -> set[str]:

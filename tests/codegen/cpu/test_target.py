@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import fulgurite.codegen.cpu.target as module
 from fulgurite.codegen.cpu.target import VECTORS, Target, target
 
 WIDE = "fpu avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 sse2"
@@ -81,3 +82,12 @@ def test_flags_nobody_asks_about_do_not_enter_keys(monkeypatch: pytest.MonkeyPat
     _machine(monkeypatch, "x86_64", WIDE + " ibrs_enhanced")
     assert target() == first
     assert target.cache_info().currsize == 1
+
+
+def test_tiles_are_used_where_the_system_grants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    _machine(monkeypatch, "x86_64", f"{WIDE} amx_tile amx_bf16 amx_int8")
+    monkeypatch.setattr(module, "may_use_tiles", lambda features: True)
+    assert {"amx_tile", "amx_bf16"} <= target().features
+    target.cache_clear()
+    monkeypatch.setattr(module, "may_use_tiles", lambda features: False)
+    assert not [feature for feature in target().features if "amx" in feature]

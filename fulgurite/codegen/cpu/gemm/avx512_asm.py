@@ -23,11 +23,14 @@ _FACTORS = ("%zmm0", "%zmm1")  # by turns
 
 
 def register_block(
-    name: str, itemsize: int, rows: int, vectors: int, panel: int, keeps: bool = False
-) -> str:
+    name: str, itemsize: int, rows: int, vectors: int, panel: int, keeps: bool = False,
+    instruction: str = "",
+) -> str:  # fmt: skip
     """A function that adds rows of A times vectors of columns of B to C; vectors after those of a
-    panel are `beside` it. One that `keeps` reads dense memory, and puts it `to` such panels."""
+    panel are `beside` it. One that `keeps` reads dense memory, and puts it `to` such panels. The
+    `instruction` adds products to a sum, if it is no multiply-add."""
     kind = "s" if itemsize == 4 else "d"
+    multiply_add = instruction or f"vfmadd231p{kind}"
     columns = [f"%zmm{2 + v}" for v in range(vectors)]
     sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
     last = rows + GEMM.fetch_result_steps  # steps, during which lines of C are fetched
@@ -44,7 +47,7 @@ def register_block(
         for i, row in enumerate(sums):
             factor = _FACTORS[i % 2]
             found.append(f"vbroadcasts{kind} {_row(i)}, {factor}")
-            found += [f"vfmadd231p{kind} {column}, {factor}, {total}"
+            found += [f"{multiply_add} {column}, {factor}, {total}"
                       for column, total in zip(columns, row, strict=True)]  # fmt: skip
             if i == rows // 2:
                 found += fetched

@@ -109,7 +109,7 @@ class Geometry:
         lies = (
             gemm.kind.reads_matrices and not gemm.right.is_transposed and gemm.registers.assembled
         )
-        return lies and last >= gemm.registers.height
+        return lies and last >= gemm.registers.height and not gemm.registers.pairs
 
     def size_of(self, s: Operand) -> int:
         """Rows of the left operand, columns of the right one."""
@@ -248,10 +248,12 @@ class Geometry:
         steps, batch = dict(s.root.arg[1][1]), s.part.batch.axes
         own, k = self.dense_strides(s)
         wide, tall = self.pack_unit(s)
-        used = self.strides(s)
+        used, apart = self.strides(s), own if s.along == "folded" else k
+        if self.gemm.registers.pairs and s.is_transposed:
+            apart = -apart  # as `pack_pairs` is told
         return {
             "all": self.size_of(s), "tile": size, "way": ROUTES.index(self.library_route(s)),
-            "from own": own, "from k": k, "apart": own if s.along == "folded" else k,
+            "from own": own, "from k": k, "apart": apart,
             "own": used[0], "k": used[1], "numbers": self.block_elements(s.name),
             "scratch": scratch, "piece": wide, "pieces": -(-self.size_of(s) // wide),
             "high": tall, "chunks": self.tiles.k_block // tall, "packed": self.packed_stride(s),

@@ -98,7 +98,8 @@ class LibraryCalls:
 
     def dense_launch(self, s: Operand) -> str:
         """The launch of the library that packs a dense operand."""
-        module = pack_launch(self.registers, s.name, s.is_transposed)
+        transposed = s.is_transposed and not self.registers.pairs  # it is a number there
+        module = pack_launch(self.registers, s.name, transposed)
         self.modules[module.name] = module
         self.launches.add(module.name)
         return module.name
@@ -174,7 +175,7 @@ class LibraryCalls:
         panel, along_k, keep = self.address(f, block(r), MICROKERNEL_TYPES), "null", "null"
         if gemm.has_k_contiguous_rows:
             along_k = self.address(f, skinny(r, gemm.has_k_contiguous_columns), SKINNY)
-        if r.assembled:
+        if r.assembled and not r.pairs:
             keep = f"@{keeper(block(r))}"
             f.e.declare(f"void {keep}({MICROKERNEL_TYPES})", keep)
         moves = [self.pack_dense(f, s) for s in (gemm.left, gemm.right)]

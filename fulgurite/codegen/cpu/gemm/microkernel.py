@@ -23,6 +23,7 @@ from ..llvm.masked import declaration, reading, writing
 from ..loops.function import FunctionBuilder
 from ..target import Target
 from ..tiling import GEMM
+from .amx import ROWS, amx_block
 from .avx512_asm import keeping, module_assembly, register_block
 
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
@@ -46,6 +47,7 @@ class Registers:
     dtype: DType  # accumulated in
     target: Target
     dot: str = ""  # numbers are four bytes each: the signs of A's and B's, `us`, `su` or `ss`
+    pairs: bool = False  # are numbers two bfloat16 each, whose products are added to a float32?
 
     @property
     def width(self) -> int:
@@ -53,8 +55,16 @@ class Registers:
         return self.target.lanes * 32 // self.dtype.bits
 
     @property
+    def has_tiles(self) -> bool:
+        """True if blocks are products of AMX tiles."""
+        wanted = {"amx_bf16"} if self.pairs else {"amx_int8"} if self.dot else {"none"}
+        return wanted | {"amx_tile"} <= self.target.features
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows of a block, and its vectors of columns."""
+        if self.has_tiles:
+            return ROWS, SHAPES["avx512"][1]
         return (WIDE_SHAPES if self.dtype.bits == 64 else SHAPES)[self.target.vectors]
 
     @property
@@ -81,7 +91,7 @@ class Registers:
     @property
     def assembled(self) -> bool:
         """True if register blocks are written in assembly."""
-        return self.fused and self.target.vectors == "avx512"
+        return self.fused and self.target.vectors == "avx512" and not self.has_tiles
 
     @property
     def fused(self) -> bool:
@@ -115,10 +125,15 @@ def block(registers: Registers) -> Module:
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
     if it is null, B is dense memory, which is not read beyond its columns. Where `most` is more
     than a panel, the first columns of the panel at `ahead` may be prefetched as well."""
+    stem = "bfloat16" if registers.pairs else f"{registers.dtype}{registers.dot}"
+    if registers.has_tiles:
+        return named(f"tiles_{stem}", "\n".join(_by_tiles(registers)))
     shapes = block_shapes(registers)
     if registers.assembled:
         size, panel = registers.dtype.itemsize, registers.vectors
-        blocks = [register_block(f"PART{r}_{v}", size, r, v, panel) for r, v in shapes]
+        instruction = "vdpbf16ps" if registers.pairs else ""
+        blocks = [register_block(f"PART{r}_{v}", size, r, v, panel, instruction=instruction)
+                  for r, v in shapes]  # fmt: skip
         parts = [f"declare dso_local void @PART{r}_{v}()" for r, v in shapes]
         kept = [(_heights(registers, v)[-1], v) for v in range(panel, registers.most + 1)]
         blocks += [register_block(f"PART{r}_{v}k", size, r, v, panel, keeps=True) for r, v in kept]
@@ -131,7 +146,44 @@ def block(registers: Registers) -> Module:
     else:
         parts = [_tile(registers, rows, vectors) for rows, vectors in shapes]
     text = "\n".join([_driver(registers), *parts, *_declared(registers)])
-    return named(f"block_{registers.dtype}{registers.dot}", text)
+    return named(f"block_{stem}", text)
+
+
+def _by_tiles(registers: Registers) -> list[str]:
+    """A block of AMX tiles. What signed bytes of A are too large by is taken off in C before."""
+    begin, instruction = ["  %fresh = select i1 %first, i64 0, i64 1"], "tdpbf16ps"
+    if not registers.dot:
+        return amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))
+    instruction = "tdpbsud" if registers.dot == "su" else "tdpbusd"
+    if registers.dot == "ss":
+        begin = [*_surplus(registers), *_begin_rows(registers), "  %fresh = add i64 0, 1"]
+    found = amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))
+    return [*found, *_declared(registers)]
+
+
+def _begin_rows(registers: Registers) -> list[str]:
+    """Add what each column has too much to every row of C, or put it there."""
+    kind, width = vector_of(registers), registers.width
+    lines = [
+        "  %count = trunc i64 %columns to i32",
+        "  %old = select i1 %first, i32 0, i32 %count",
+        *_masks(registers, registers.vectors, "count", "mask"),
+        *_masks(registers, registers.vectors, "old", "old"),
+        "  br label %less",
+        "less:",
+        "  %row = phi i64 [ 0, %start ], [ %rownext, %less ]",
+        "  %rowoff = mul i64 %row, %cs",
+        "  %rowat = getelementptr i32, ptr %C, i64 %rowoff",
+    ]
+    for v in range(registers.vectors):
+        lines += [
+            f"  %ca{v} = getelementptr i32, ptr %rowat, i64 {v * width}",
+            f"  %cb{v} = {reading('load', kind, f'%ca{v}', f'%old{v}')}",
+            f"  %cc{v} = add {kind} %cb{v}, %less{v}",
+            f"  {writing('store', kind, f'%cc{v}', f'%ca{v}', f'%mask{v}')}",
+        ]
+    return [*lines, "  %rownext = add i64 %row, 1", "  %rowmore = icmp slt i64 %rownext, %rows",
+            "  br i1 %rowmore, label %less, label %tiled", "tiled:"]  # fmt: skip
 
 
 def block_shapes(registers: Registers) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 
-from ....core.dtype import DType, float32, float64, int8, int32, int64, uint8
+from ....core.dtype import DType, bfloat16, float32, float64, int8, int32, int64, uint8
 from ....core.lazy_dataclass import dataclass
 from ....core.ops.elementwise import CAST
 from ....core.ops.index import LOAD
@@ -113,7 +113,8 @@ class Gemm:
     @property
     def depth(self) -> int:
         """Steps of the micro-kernel over all of k."""
-        return -(-self.steps // 4) if self.by_fours else self.steps
+        group = 4 if self.by_fours else 2 if self.registers.pairs else 1
+        return -(-self.steps // group) if group > 1 else self.steps
 
     @property
     def target(self) -> Target:
@@ -161,6 +162,8 @@ class Gemm:
             if self.registers.dot or not s.is_dense:
                 return False
             dtype = self.problem.dtypes[s.root.arg[0]]
+            if self.registers.pairs:
+                return dtype is bfloat16
             return self.is_accumulated(dtype) or (self.is_vector and dtype.kind in "iuf")
 
         return is_dense(self.left), is_dense(self.right)
@@ -172,7 +175,8 @@ class Gemm:
     @property
     def is_right_readable(self) -> bool:
         """True if a micro-kernel can read the right operand in place, if its size allows."""
-        return not self.right.is_transposed and self.has_masks and self.is_dense(self.right)
+        readable = self.has_masks and not self.registers.pairs
+        return not self.right.is_transposed and readable and self.is_dense(self.right)
 
     @property
     def has_k_contiguous_columns(self) -> bool:
@@ -182,7 +186,8 @@ class Gemm:
     @property
     def has_k_contiguous_rows(self) -> bool:
         """True if lanes could run along k, if the columns are few."""
-        return self.kind.reads_matrices and not self.left.is_transposed and self.has_masks
+        lies = self.kind.reads_matrices and not self.left.is_transposed
+        return lies and self.has_masks and not self.registers.pairs
 
     def is_near(self, s: Operand, along: str) -> bool:
         """True if neighbours along a line of a view are neighbours in memory."""
@@ -242,6 +247,7 @@ class Gemm:
     def tile_problem(self) -> TileProblem:
         """What tile sizes follow from."""
         r, (left, right) = self.registers, self.dense
+        left = left and not r.pairs  # pairs are always packed
         transposed = left and self.left.is_transposed
         far = self.rows * r.dtype.itemsize > GEMM.dense_row_bytes
         if transposed and (far or self.depth >= GEMM.transposed_left_k_steps):
@@ -326,6 +332,13 @@ def accumulated(dtype: DType) -> DType:
     if dtype.kind == "f":
         return float64 if dtype is float64 else float32
     return int64 if dtype.bits == 64 else int32
+
+
+def multiplies_pairs(c: GemmProblem, target: Target) -> bool:
+    """True if an instruction adds products of pairs of bfloat16, as memory has them, to float32."""
+    has = target.vectors == "avx512" and "avx512_bf16" in target.features
+    sources = [read(c, r) for r in (c.left, c.right)]
+    return has and all(r.op is LOAD and r.dtype is bfloat16 for r in sources)
 
 
 def byte_signs(c: GemmProblem, target: Target) -> str:

@@ -21,18 +21,37 @@ from ....kernel.contract.summation import in_chunks, is_tiny, k_chunks
 from ..target import Target
 from ..tiling import GEMM
 from .microkernel import Registers
-from .plan import Gemm, GemmKind, GemmPlan, accumulated, bind, byte_signs
+from .plan import (
+    Gemm,
+    GemmKind,
+    GemmPlan,
+    accumulated,
+    bind,
+    byte_signs,
+    multiplies_pairs,
+)
 from .tile_sizes import Tiles, direct_tiles, even_columns, for_all_sizes, pack_twice, tile_sizes
 
 
 def plan_gemm(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> GemmPlan | None:
     """The cheapest plan for a kernel that is a GEMM, if it is one and worth a template."""
     problem = cpu_problem(kernel, dtypes)
-    return None if problem is None else cheapest(bind_to(problem, machine))
+    found = None if problem is None else choose(problem, machine)
+    return None if found is None else found[1]
+
+
+def choose(problem: GemmProblem, machine: Target) -> tuple[Gemm, GemmPlan] | None:
+    """A GEMM on a machine, and the cheapest plan for it."""
+    gemms = [bind_to(problem, machine)]
+    if multiplies_pairs(problem, machine):
+        pairs = bind(problem, Registers(accumulated(problem.fold.dtype), machine, pairs=True))
+        gemms += [pairs] if DENSE.applies(pairs) else []
+    plans = [(gemm, plan) for gemm in gemms if (plan := cheapest(gemm)) is not None]
+    return min(plans, key=lambda found: found[1].cost, default=None)
 
 
 def cheapest(gemm: Gemm) -> GemmPlan | None:
-    """The cheapest plan for a GEMM."""
+    """The cheapest plan for a GEMM with its registers."""
     plans = [strategy.plan(gemm) for strategy in STRATEGIES]
     return min([p for p in plans if p is not None], key=lambda plan: plan.cost, default=None)
 
@@ -220,6 +239,8 @@ class Skinny(Dense):
 
     def applies(self, gemm: Gemm) -> bool:
         if not super().applies(gemm) or gemm.left.is_transposed or not gemm.has_masks:
+            return False
+        if gemm.registers.pairs:
             return False
         sizes = gemm.rows, gemm.columns, gemm.depth
         if gemm.has_k_contiguous_columns and is_tiny(*sizes):

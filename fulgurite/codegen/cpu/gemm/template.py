@@ -37,7 +37,7 @@ from .pack import Target as Goal
 from .pack_dense import pack_dense
 from .plan import Gemm, GemmKind, GemmPlan
 from .skinny import SKINNY, skinny
-from .strategies import bind_to, cheapest, cpu_problem
+from .strategies import choose, cpu_problem
 from .tile import JOIN, MICROKERNEL_TYPES, MOVE, ROUTES, TABLE, join
 
 
@@ -46,9 +46,8 @@ def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Kerne
     problem = cpu_problem(kernel, dtypes)
     if problem is None:
         return None
-    gemm = bind_to(problem, target)
-    plan = cheapest(gemm)
-    return None if plan is None else _render(gemm, plan)
+    found = choose(problem, target)
+    return None if found is None else _render(*found)
 
 
 def _render(gemm: Gemm, plan: GemmPlan) -> KernelText:

@@ -37,7 +37,7 @@ _SIDE = (
     "param", "start",
 )  # fmt: skip
 TABLE: tuple[Hashable, ...] = (
-    "blocks", "depth", "block of k", "deep", "wide", "reach", "tile numbers",
+    "blocks", "depth", "steps", "block of k", "deep", "wide", "reach", "tile numbers",
     "before right", "workspace", "each", "over", "unit",
     *[(name, side) for side in ("left", "right") for name in _SIDE],
 )  # fmt: skip
@@ -74,9 +74,14 @@ class DenseOperands:
         """Pack a block of an operand."""
         f, source = t.f, t.source(side, block.own, block.k)
         if block.batch != "0":
-            source = t.at(source, f.mul(block.batch, f.number(("next product", side))))
+            product = f.mul(block.batch, f.number(("next product", side)))
+            source = f.e.let(f"getelementptr {t.outside}, ptr {source}, i64 {product}")
         apart, stride = f.number(("apart", side)), f.number(("packed", side))
-        t.invoke(move, MOVE, [source, apart, block.to, stride, block.owned, block.depth])
+        depth = block.depth
+        if t.steps > 1:  # the last pair may be half of one
+            left = f.sub(f.number("steps"), t.in_memory(block.k))
+            depth = f.least(t.in_memory(depth), left)
+        t.invoke(move, MOVE, [source, apart, block.to, stride, block.owned, depth])
 
 
 class Operands(Protocol):
@@ -110,6 +115,8 @@ class LibraryFunction:
         lanes, masked = registers.target.lanes, registers.target.has_masks
         self.f = FunctionBuilder("SELF", LibraryTable(operands.table), [], lanes, masked)
         self.inner, self.operands = scalar_type(registers.dtype), operands
+        self.outside = "i16" if registers.pairs else self.inner  # a number of an operand's memory
+        self.steps = 2 if registers.pairs else 1  # of k, that make one number of a packed block
 
     def at(self, memory: str, place: str) -> str:
         """The address of a place."""
@@ -120,7 +127,12 @@ class LibraryFunction:
         f = self.f
         down, along = f.number(("from own", side)), f.number(("from k", side))
         base = self.operands.base(self, side)
-        return self.at(base, f.add(f.mul(own, down), f.mul(k, along)))
+        place = f.add(f.mul(own, down), f.mul(self.in_memory(k), along))
+        return f.e.let(f"getelementptr {self.outside}, ptr {base}, i64 {place}")
+
+    def in_memory(self, k: str) -> str:
+        """Steps of k of packed blocks, as memory counts them."""
+        return k if self.steps == 1 else self.f.mul(k, str(self.steps))
 
     def packed(self, side: str, batch: str, own: str, tile: str, number: str, down: str) -> str:
         """Where in the workspace a block of an operand is: places from `own`, k from `down`."""
@@ -338,7 +350,7 @@ def pack_launch(registers: Registers, side: str, transposed: bool) -> Module:
         f.entry.append(f"  {name}.at = getelementptr ptr, ptr %params, i64 {place}")
         f.entry.append(f"  {name} = load ptr, ptr {name}.at")
     start = f.number(("start", side))
-    f.entry.append(f"  %{side} = getelementptr {t.inner}, ptr %{side}.0, i64 {start}")
+    f.entry.append(f"  %{side} = getelementptr {t.outside}, ptr %{side}.0, i64 {start}")
     move = pack_dense(registers, side, transposed)  # which such kernels name as well
     f.e.declare(f"void @{move.name}({MOVE})", move.name)
     t.pack_units(side, f"@{move.name}")

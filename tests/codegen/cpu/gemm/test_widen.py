@@ -73,6 +73,8 @@ def check(shape: tuple[int, ...], turned: tuple[bool, bool], dtype: Any, seed: i
 def test_products_of_new_shapes_compile_nothing(dtype: Any) -> None:
     ways = [(False, False), (False, True), (True, False), (True, True)]
     check((1, 70, 60, 50), ways[0], dtype)
+    check((1, 2, 40, 77), ways[0], dtype)  # too few rows for products of pairs
+    check((3, 40, 33, 70), ways[0], dtype)  # a batch
     before = compiler.calls
     for seed, shape in enumerate(SHAPES):
         check(shape, ways[seed % 4], dtype, seed)

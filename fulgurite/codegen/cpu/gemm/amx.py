@@ -1,0 +1,192 @@
+"""AMX register blocks: sixteen rows times up to three tiles of columns, as assembly text.
+
+In: the registers. Out: the texts of a module's function with the arguments of `microkernel.block`,
+over operands that are packed as dot-product instructions of AVX-512 read them: numbers of 32 bits,
+which are two bfloat16 or four bytes along k. A row of a tile of A is sixteen such numbers, a row of
+a tile of B a vector of a panel. Rows, columns and steps that are left over are tiles of fewer rows
+and bytes: the shapes of tiles are data (a configuration of 64 bytes), so bits do not depend on how
+a product is cut.
+"""
+
+from __future__ import annotations
+
+from .avx512_asm import module_assembly
+
+ROWS = 16  # of a tile
+_LINE = 64  # bytes of a row of a tile
+_SAVED = ("%rbx", "%r12", "%r13", "%r14")
+_BLOCKS, _ADDS, _APART, _STEPS = _SAVED
+
+
+def amx_block(arguments: str, instruction: str, vectors: int, begin: str) -> list[str]:
+    """The functions of a block: `SELF`, what it calls, and the assembly of these.
+
+    `begin` are lines that leave `%fresh`, an i64 that is 0 where sums begin with 0, else 1.
+    """
+    parts = [f"PART_tiles{v}" for v in range(1, vectors + 1)]
+    texts = [_tiles(name, instruction, v, vectors) for v, name in enumerate(parts, start=1)]
+    declared = [f"declare dso_local void @{name}({_TILES})" for name in parts]
+    return [_driver(arguments, vectors, begin), _run(vectors), module_assembly(texts), *declared]
+
+
+_TILES = "ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr"
+
+
+def _tiles(name: str, instruction: str, vectors: int, panel: int) -> str:
+    """`void f(ptr A, i64 bytes, ptr B, ptr C, i64 bytes, i64 steps, i64 blocks, i64 adds, ptr
+    shapes)`: blocks of rows, each over some steps of sixteen numbers along k."""
+    places = [f"{_LINE * v}" if v else "" for v in range(vectors)]
+    sums = [(f"{at}(%rcx,%r8)", f"%tmm{v}") for v, at in enumerate(places)]
+    columns = [(f"{at}(%r10,{_APART})", f"%tmm{4 + v}") for v, at in enumerate(places)]
+    stack = 8 * (1 + len(_SAVED))
+    lines = [
+        f"{name}:",
+        *[f"pushq {register}" for register in _SAVED],
+        f"movq {stack}(%rsp), {_BLOCKS}",
+        f"movq {stack + 8}(%rsp), {_ADDS}",
+        f"movq {stack + 16}(%rsp), %rax",
+        "ldtilecfg (%rax)",
+        f"movq ${_LINE * panel}, {_APART}",
+        "1:",
+        f"testq {_ADDS}, {_ADDS}",
+        "je 2f",
+        *[f"tileloadd {place}, {tile}" for place, tile in sums],
+        "jmp 3f",
+        "2:",
+        *[f"tilezero {tile}" for _, tile in sums],
+        "3:",
+        "movq %rdi, %rax",
+        "movq %rdx, %r10",
+        f"movq %r9, {_STEPS}",
+        ".p2align 4",
+        "4:",
+        "tileloadd (%rax,%rsi), %tmm3",
+    ]
+    for (place, column), (_, total) in zip(columns, sums, strict=True):
+        lines += [f"tileloadd {place}, {column}", f"{instruction} {column}, %tmm3, {total}"]
+    lines += [
+        f"addq ${_LINE}, %rax",
+        f"addq ${ROWS * _LINE * panel}, %r10",
+        f"decq {_STEPS}",
+        "jg 4b",
+        *[f"tilestored {tile}, {place}" for place, tile in sums],
+        "movq %rsi, %rax",
+        "shlq $4, %rax",
+        "addq %rax, %rdi",
+        "movq %r8, %rax",
+        "shlq $4, %rax",
+        "addq %rax, %rcx",
+        f"decq {_BLOCKS}",
+        "jg 1b",
+        "tilerelease",
+        *[f"popq {register}" for register in reversed(_SAVED)],
+        "retq",
+        ".p2align 4",
+    ]
+    return "\n".join(lines)
+
+
+def _run(vectors: int) -> str:
+    """Blocks of `high` rows over some steps of `deep` numbers: the shapes of tiles, and the call
+    for as many vectors as there are columns."""
+    lines = [
+        "  %shapes = alloca [64 x i8], align 64",
+        "  call void @llvm.memset.p0.i64(ptr align 64 %shapes, i8 0, i64 64, i1 false)",
+        "  store i8 1, ptr %shapes",  # the palette
+        "  %high8 = trunc i64 %high to i8",
+        "  %deep8 = trunc i64 %deep to i8",
+        "  %bytes = mul i64 %deep, 4",
+        "  %bytes16 = trunc i64 %bytes to i16",
+    ]
+
+    def shape(tile: int, rows: str, bytes_: str) -> list[str]:
+        return [
+            f"  %w{tile} = getelementptr i8, ptr %shapes, i64 {16 + 2 * tile}",
+            f"  store i16 {bytes_}, ptr %w{tile}",
+            f"  %h{tile} = getelementptr i8, ptr %shapes, i64 {48 + tile}",
+            f"  store i8 {rows}, ptr %h{tile}",
+        ]
+
+    lines += shape(3, "%high8", "%bytes16")
+    for v in range(vectors):
+        lines += [
+            f"  %left{v} = sub i64 %columns, {ROWS * v}",
+            f"  %some{v} = call i64 @llvm.smax.i64(i64 %left{v}, i64 1)",
+            f"  %wide{v} = call i64 @llvm.smin.i64(i64 %some{v}, i64 {ROWS})",
+            f"  %line{v} = mul i64 %wide{v}, 4",
+            f"  %line16{v} = trunc i64 %line{v} to i16",
+            *shape(v, "%high8", f"%line16{v}"),
+            *shape(4 + v, "%deep8", f"%line16{v}"),
+        ]
+    cases = " ".join([f"i64 {v}, label %tiles{v}" for v in range(1, vectors + 1)])
+    lines += [
+        f"  %upper = add i64 %columns, {ROWS - 1}",
+        f"  %vectors = udiv i64 %upper, {ROWS}",
+        f"  switch i64 %vectors, label %out [ {cases} ]",
+    ]
+    operands = "ptr %A, i64 %as, ptr %B, ptr %C, i64 %cs, i64 %steps, i64 %blocks, i64 %adds"
+    for v in range(1, vectors + 1):
+        lines += [f"tiles{v}:", f"  call void @PART_tiles{v}({operands}, ptr %shapes)",
+                  "  br label %out"]  # fmt: skip
+    body = "\n".join([*lines, "out:", "  ret void"])
+    head = f"define internal void @PART_run({operands}, i64 %high, i64 %deep, i64 %columns)"
+    return (
+        f"{head} nounwind {{\nentry:\n{body}\n}}\n"
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+        "declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)"
+    )
+
+
+def _driver(arguments: str, vectors: int, begin: str) -> str:
+    """Whole tiles first, then steps that are left; whole blocks of rows first, then those left."""
+    deep = ROWS * _LINE * vectors  # bytes of a step of a panel
+    lines = [
+        "entry:",
+        begin,
+        "  %abytes = mul i64 %as, 4",
+        "  %cbytes = mul i64 %cs, 4",
+        "  %whole = lshr i64 %depth, 4",
+        "  %rest = and i64 %depth, 15",
+        "  %aoff = mul i64 %whole, 64",
+        f"  %boff = mul i64 %whole, {deep}",
+        "  %blocks = lshr i64 %rows, 4",
+        "  %last = and i64 %rows, 15",
+        "  %many = icmp sgt i64 %blocks, 0",
+        "  %few = icmp sgt i64 %last, 0",
+        "  %above = and i64 %rows, -16",
+        "  %adown = mul i64 %above, %abytes",
+        "  %cdown = mul i64 %above, %cbytes",
+        "  %Alow = getelementptr i8, ptr %A, i64 %adown",
+        "  %Clow = getelementptr i8, ptr %C, i64 %cdown",
+        "  %has = icmp sgt i64 %whole, 0",
+        "  %odd = icmp sgt i64 %rest, 0",
+        "  %again = select i1 %has, i64 1, i64 %fresh",
+        "  %Brest = getelementptr i8, ptr %B, i64 %boff",
+    ]
+
+    def part(label: str, a: str, c: str, blocks: str, high: str, there: str) -> list[str]:
+        found = [f"{label}:"]
+        for piece, b, steps, adds, size, when in (
+            ("w", "%B", "%whole", "%fresh", "16", "%has"),
+            ("r", "%Brest", "1", "%again", "%rest", "%odd"),
+        ):
+            at = a
+            if piece == "r":
+                at = f"%{label}a"
+                found.append(f"  {at} = getelementptr i8, ptr {a}, i64 %aoff")
+            found += [
+                f"  %{label}{piece} = and i1 {there}, {when}",
+                f"  br i1 %{label}{piece}, label %{label}{piece}do, label %{label}{piece}out",
+                f"{label}{piece}do:",
+                f"  call void @PART_run(ptr {at}, i64 %abytes, ptr {b}, ptr {c}, i64 %cbytes, "
+                f"i64 {steps}, i64 {blocks}, i64 {adds}, i64 {high}, i64 {size}, i64 %columns)",
+                f"  br label %{label}{piece}out",
+                f"{label}{piece}out:",
+            ]
+        return found
+
+    lines += ["  br label %top", *part("top", "%A", "%C", "%blocks", "16", "%many")]
+    lines += ["  br label %low", *part("low", "%Alow", "%Clow", "1", "%last", "%few")]
+    lines.append("  ret void")
+    head = f"define void @SELF({arguments}i64 %rows, i64 %columns, i1 %first, ptr %ahead)"
+    return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
