@@ -26,7 +26,6 @@ _FEATURES = {
 EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
 _AMX = frozenset({"amx_tile", "amx_bf16", "amx_int8"})
 _ASKED = (*_AVX512, "avx2", "fma", "f16c", "avx512_vnni", "avx_vnni", "avx512_bf16", *_AMX)
-_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,8 @@ def may_use_tiles(features: set[str]) -> bool:
         return False
     import ctypes
 
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    return int(call(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0
+    arch_prctl, request, tile_data = 158, 0x1023, 18  # of Linux on x86-64
+    return int(ctypes.CDLL(None).syscall(arch_prctl, request, tile_data)) == 0
 
 
 def _flags() -> set[str]:

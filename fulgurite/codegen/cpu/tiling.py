@@ -153,6 +153,8 @@ class GemmTiling:
     fetch_rows_ahead: int = 8  # of a dense operand: too far apart for the host to guess
     fma_latency_sums: int = 8  # accumulators that must be under way at a time
     avx512_accumulators: int = 30  # registers beside those of the left operand
+    amx_tile_rows: int = 16
+    amx_row_bytes: int = 64  # of a tile
     fetch_result_steps: int = 7  # of k that a line of C takes to come
     far_row_bytes: int = 2048  # between rows of which few pages have two: fetched 3 times as early
     epilogue_vectors: int = 2  # of results at a time: one alone waits for itself most of the time

@@ -10,10 +10,10 @@ a product is cut.
 
 from __future__ import annotations
 
+from ..tiling import GEMM
 from .avx512_asm import module_assembly
 
-ROWS = 16  # of a tile
-_LINE = 64  # bytes of a row of a tile
+_ROWS, _LINE = GEMM.amx_tile_rows, GEMM.amx_row_bytes
 _SAVED = ("%rbx", "%r12", "%r13", "%r14")
 _BLOCKS, _ADDS, _APART, _STEPS = _SAVED
 
@@ -66,7 +66,7 @@ def _tiles(name: str, instruction: str, vectors: int, panel: int) -> str:
         lines += [f"tileloadd {place}, {column}", f"{instruction} {column}, %tmm3, {total}"]
     lines += [
         f"addq ${_LINE}, %rax",
-        f"addq ${ROWS * _LINE * panel}, %r10",
+        f"addq ${_ROWS * _LINE * panel}, %r10",
         f"decq {_STEPS}",
         "jg 4b",
         *[f"tilestored {tile}, {place}" for place, tile in sums],
@@ -110,9 +110,9 @@ def _run(vectors: int) -> str:
     lines += shape(3, "%high8", "%bytes16")
     for v in range(vectors):
         lines += [
-            f"  %left{v} = sub i64 %columns, {ROWS * v}",
+            f"  %left{v} = sub i64 %columns, {_ROWS * v}",
             f"  %some{v} = call i64 @llvm.smax.i64(i64 %left{v}, i64 1)",
-            f"  %wide{v} = call i64 @llvm.smin.i64(i64 %some{v}, i64 {ROWS})",
+            f"  %wide{v} = call i64 @llvm.smin.i64(i64 %some{v}, i64 {_ROWS})",
             f"  %line{v} = mul i64 %wide{v}, 4",
             f"  %line16{v} = trunc i64 %line{v} to i16",
             *shape(v, "%high8", f"%line16{v}"),
@@ -120,8 +120,8 @@ def _run(vectors: int) -> str:
         ]
     cases = " ".join([f"i64 {v}, label %tiles{v}" for v in range(1, vectors + 1)])
     lines += [
-        f"  %upper = add i64 %columns, {ROWS - 1}",
-        f"  %vectors = udiv i64 %upper, {ROWS}",
+        f"  %upper = add i64 %columns, {_ROWS - 1}",
+        f"  %vectors = udiv i64 %upper, {_ROWS}",
         f"  switch i64 %vectors, label %out [ {cases} ]",
     ]
     operands = "ptr %A, i64 %as, ptr %B, ptr %C, i64 %cs, i64 %steps, i64 %blocks, i64 %adds"
@@ -139,7 +139,7 @@ def _run(vectors: int) -> str:
 
 def _driver(arguments: str, vectors: int, begin: str) -> str:
     """Whole tiles first, then steps that are left; whole blocks of rows first, then those left."""
-    deep = ROWS * _LINE * vectors  # bytes of a step of a panel
+    deep = _ROWS * _LINE * vectors  # bytes of a step of a panel
     lines = [
         "entry:",
         begin,

@@ -23,7 +23,6 @@ from ..llvm.masked import declaration, reading, writing
 from ..loops.function import FunctionBuilder
 from ..target import Target
 from ..tiling import GEMM
-from .amx import ROWS, amx_block
 from .avx512_asm import keeping, module_assembly, register_block
 
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
@@ -64,7 +63,7 @@ class Registers:
     def shape(self) -> tuple[int, int]:
         """Rows of a block, and its vectors of columns."""
         if self.has_tiles:
-            return ROWS, SHAPES["avx512"][1]
+            return GEMM.amx_tile_rows, SHAPES["avx512"][1]
         return (WIDE_SHAPES if self.dtype.bits == 64 else SHAPES)[self.target.vectors]
 
     @property
@@ -151,6 +150,8 @@ def block(registers: Registers) -> Module:
 
 def _by_tiles(registers: Registers) -> list[str]:
     """A block of AMX tiles. What signed bytes of A are too large by is taken off in C before."""
+    from .amx import amx_block  # which few machines load
+
     begin, instruction = ["  %fresh = select i1 %first, i64 0, i64 1"], "tdpbf16ps"
     if not registers.dot:
         return amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))

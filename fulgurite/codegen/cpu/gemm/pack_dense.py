@@ -23,7 +23,6 @@ from ..llvm.masked import masked_load
 from ..loops.function import FunctionBuilder, Numbers
 from .microkernel import Module, Registers, named, transpose
 from .pack import Packer, Span, Target
-from .pack_pairs import pack_pairs
 
 _STEP = 1 << 20  # stands for the argument
 _NOTHING = Line((), (), frozenset())
@@ -46,6 +45,8 @@ class _Function(FunctionBuilder):
 def pack_dense(registers: Registers, name: str, transposed: bool) -> Module:
     """The function that packs memory of the accumulated dtype for one side, or of pairs."""
     if registers.pairs:
+        from .pack_pairs import pack_pairs
+
         return pack_pairs(registers, name)
     own, folded = Line((0,), (_STEP,), frozenset({0})), Line((1,), (_STEP,), frozenset({1}))
     along = "folded" if (name == "left") != transposed else "own"
