@@ -9,6 +9,7 @@ all ranks compile one program; where a rank stands is bound when it runs.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -88,6 +89,19 @@ def enter_world(found: World, thread: bool = False) -> None:
         _here.world = found
     else:
         _world = found
+
+
+# what launchers set: which of the processes of its machine this one is
+_LOCAL_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+
+
+def local_rank() -> int:
+    """The number of this process among those of its machine: it uses that GPU."""
+    for name in _LOCAL_RANKS:
+        text = os.environ.get(name, "")
+        if text.isdigit():
+            return int(text)
+    return 0
 
 
 # --- places in a mesh ----------------------------------------------------------------------------

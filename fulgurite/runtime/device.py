@@ -223,6 +223,10 @@ class Device(Protocol):
     guards_writes: bool  # kernels that write over inputs can wait for checks: `compile_guarded`
 
     @property
+    def has_collectives(self) -> bool:
+        """True if collectives are work of the device, in the order of its launches."""
+
+    @property
     def codegen(self) -> CodeGenerator | None:
         """The target of its kernels; None: they are interpreted."""
 

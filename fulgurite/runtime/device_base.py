@@ -105,6 +105,11 @@ class BaseDevice:
         """All kernels are our own."""
         return ()
 
+    @property
+    def has_collectives(self) -> bool:
+        """False: values go between ranks through the host."""
+        return False
+
     # --- memory ----------------------------------------------------------------------------------
 
     def arena(self, nbytes: int, poison: bool = False) -> Buffer:

@@ -52,6 +52,7 @@ from ..graph.passes.drop_empty import drop_empty
 from ..graph.passes.expand_zeros import expand_zeros
 from ..graph.passes.materialize_operands import in_memory
 from ..graph.passes.overlap import hide_latency, start_and_wait
+from ..graph.passes.pack_collectives import pack_collectives
 from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
 from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
@@ -105,6 +106,7 @@ class Context(NamedTuple):
     body: bool = False  # of a loop or a choice: it is called again and again, from given memory
     reports: Reports | None = None  # filled for `explain`; search then looks at all there is
     choose: Choose | None = None  # the kernel chooser in place of the options' searcher
+    collectives: bool = False  # are they work of the device, whatever that says?
     scratch: Scratch = Scratch(())
 
     def order(self, sink: Node) -> list[Node]:
@@ -170,6 +172,11 @@ def searched(context: Context) -> bool:
     return context.searched
 
 
+def exchanges_itself(context: Context) -> bool:
+    """True if collectives are work of the device, in its order."""
+    return context.collectives or get_device(context.device).has_collectives
+
+
 def any_size(run: Callable[..., Any], *args: Any) -> Any:
     """What a pass makes that chooses by costs: it is right for all sizes."""
     with choosing():
@@ -199,7 +206,10 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
     graph_pass("expand_zeros", lambda s, c: expand_zeros(s, c.order(s)), always),
     graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
-    graph_pass("start_and_wait", lambda s, c: start_and_wait(s), always),
+    graph_pass(
+        "pack_collectives", lambda s, c: pack_collectives(s, c.order(s)), exchanges_itself
+    ),
+    graph_pass("start_and_wait", lambda s, c: start_and_wait(s), lambda c: not exchanges_itself(c)),
     graph_pass("copy_leaf_roots", lambda s, c: copy_leaf_roots(s, c.order(s)), always),
     # fusion
     Pass(

@@ -13,7 +13,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.config import current
-from fulgurite.core.ops.collective import SHARD
+from fulgurite.core.ops.collective import ALL_GATHER, SHARD
 from fulgurite.core.ops.leaf import SINK
 from fulgurite.core.passes import Pass, Watch, listed
 from fulgurite.errors import ArgumentError
@@ -184,6 +184,12 @@ def split_rows() -> Tensors:
     return [wrap(rows).sum(axis=0)]
 
 
+def gathered_columns() -> Tensors:
+    """Columns that are joined over a mesh of one rank."""
+    node = (numbers(1, 4, 6) * 2).node
+    return [wrap(ALL_GATHER(node, arg=((("data", 1),), ("data",), 1))) + 1]
+
+
 def sum_and_product() -> Tensors:
     """A sum over ranks that is needed only after a product."""
     (total,) = split_rows()
@@ -212,6 +218,7 @@ SAMPLES: dict[str, Sample] = {
                          {"simplify": False}),
     "expand_zeros": Sample(around_zeros),
     "materialize_operands": Sample(called),
+    "pack_collectives": Sample(gathered_columns, context={"collectives": True}),
     "start_and_wait": Sample(split_rows),
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
     "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),

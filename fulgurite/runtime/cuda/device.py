@@ -22,8 +22,9 @@ from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
+from ...core.ranks import local_rank
 from ...errors import BoundsError
-from ...graph.ir.kernel import Kernel, Schedule
+from ...graph.ir.kernel import Kernel, Schedule, is_collective
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
 from ..cache.disk import cache_folder
@@ -37,6 +38,7 @@ from .memory import BorrowedBlock, CudaBuffer, MemoryPool
 from .staging import STAGED_BYTES, Staging
 
 if TYPE_CHECKING:
+    from .collectives import Links
     from .timing import StreamTimes
 
 POISON = 0xA5
@@ -94,10 +96,11 @@ class CudaDevice(BaseDevice):
     guards_writes = True
 
     def __init__(self, name: str = "cuda") -> None:
-        member = int(name.partition(":")[2] or 0)
-        self.name, self.dlpack = name, (DLPACK_CUDA, member)
         self.expect_compiles()  # while the driver starts, which takes as long
         self.driver = the_driver()
+        given = name.partition(":")[2]
+        member = int(given) if given else local_rank() % max(1, self.driver.devices())
+        self.name, self.dlpack = name, (DLPACK_CUDA, member)
         self.launch_graph = self.driver.functions["cuGraphLaunch"]
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
@@ -390,7 +393,7 @@ class CudaDevice(BaseDevice):
         sources = {}
         for number, kernel in enumerate(kernels):
             if kernel.kind in (*CONTROL, *HOST):
-                found[number] = self.step_code(kernel)
+                found[number] = self.exchange(kernel) or self.step_code(kernel)
                 continue
             try:
                 make = self.codegen.guarded if kernel in over else self.codegen.render
@@ -400,6 +403,30 @@ class CudaDevice(BaseDevice):
                 found[number] = self.staged(kernel)
         for number, code in zip(sources, self.table.add(list(sources.values())), strict=True):
             found[number] = code
+        return found
+
+    @property
+    def has_collectives(self) -> bool:
+        """True if GPUs exchange data themselves, by NCCL."""
+        with FORK_LOCK:
+            from . import collectives
+        return collectives.are_wanted()
+
+    @cached_property
+    def links(self) -> Links:
+        """Communicators with other GPUs."""
+        with FORK_LOCK:
+            from . import collectives
+        made: Links = collectives.Links(self)
+        return made
+
+    def exchange(self, kernel: Kernel) -> CudaKernel | None:
+        """A collective as work of the GPU, if it is one that NCCL does."""
+        if not is_collective(kernel) or not self.has_collectives:
+            return None
+        with FORK_LOCK:
+            from . import collectives
+        found: CudaKernel | None = collectives.exchange_of(self, kernel)
         return found
 
     def staged(self, kernel: Kernel) -> StepCode:
@@ -432,18 +459,20 @@ class CudaDevice(BaseDevice):
 
     def plan_key(self) -> str | None:
         """The compiler and the GPU it compiles for."""
-        return f"{self.codegen.key} sm_{self.properties.capability}"
+        nccl = " nccl" if self.has_collectives else ""
+        return f"{self.codegen.key} sm_{self.properties.capability}{nccl}"
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """Launches by the digests of their machine code; nothing of host steps."""
-        return self.table.dump(code) if isinstance(code, CudaKernel) else None
+        kept = isinstance(code, CudaKernel) and not code.is_exchange
+        return self.table.dump(code) if kept else None
 
     def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
         """Machine code from the store; host steps are made again."""
         if dumped is not None:
             return self.table.restored(dumped)
         if kernel.kind in (*CONTROL, *HOST):
-            return self.step_code(kernel)
+            return self.exchange(kernel) or self.step_code(kernel)
         return self.staged(kernel)
 
     def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:

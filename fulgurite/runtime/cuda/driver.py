@@ -9,7 +9,8 @@ back, in an order that the driver allows. Nothing here keeps state of its own bu
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 LEAST_VERSION = 12000  # graphs with explicit nodes as they are used here
 
 OUT_OF_MEMORY, NOT_READY = 2, 600
+CAPTURE_OF_THREAD = 1  # other threads may call what must not be called meanwhile
 LOST = frozenset({46, 700, 702, 714, 715, 716, 717, 718, 719, 999})  # the context is gone
 
 Handle = c_void_p
@@ -64,6 +66,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (Handle,),
     "cuStreamQuery": (Handle,),
     "cuStreamWaitEvent": (Handle, Handle, c_uint),
+    "cuStreamBeginCapture_v2": (Handle, c_int),
+    "cuStreamEndCapture": (Handle, _Out),
     "cuEventCreate": (_Out, c_uint),
     "cuEventDestroy_v2": (Handle,),
     "cuEventRecord": (Handle, Handle),
@@ -75,6 +79,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGraphCreate": (_Out, c_uint),
     "cuGraphDestroy": (Handle,),
     "cuGraphAddKernelNode_v2": (_Out, Handle, c_void_p, c_size_t, c_void_p),
+    "cuGraphAddChildGraphNode": (_Out, Handle, c_void_p, c_size_t, Handle),
     "cuGraphInstantiateWithFlags": (_Out, Handle, c_uint64),
     "cuGraphExecKernelNodeSetParams_v2": (Handle, Handle, c_void_p),
     "cuGraphExecDestroy": (Handle,),
@@ -265,8 +270,13 @@ class Stream:
         self.driver = driver
         self.handle = driver.number("cuStreamCreate", 1)
 
+    # how to wait for work of other GPUs, if it has such
+    wait_for_others: Callable[[Stream], None] | None = None
+
     def synchronize(self) -> None:
         """Wait for what was given to it."""
+        if self.wait_for_others is not None:
+            self.wait_for_others(self)
         self.driver.call("cuStreamSynchronize", self.handle)
 
     def is_idle(self) -> bool:
@@ -505,6 +515,7 @@ class Graph:
         self.driver = driver
         self.handle = driver.number("cuGraphCreate", 0)
         self.executable = 0
+        self.children: list[int] = []  # graphs that were captured, of which it has copies
         self._launch = driver.functions["cuGraphLaunch"]
 
     def add(
@@ -515,6 +526,28 @@ class Graph:
         before = (c_void_p * max(1, len(after)))(*after)
         return self.driver.number(
             "cuGraphAddKernelNode_v2", self.handle, before, len(after), ctypes.byref(node)
+        )
+
+    @contextmanager
+    def captured(self, stream: Stream) -> Iterator[list[int]]:
+        """Record what a stream is given within as a graph: the one number of the list."""
+        self.driver.call("cuStreamBeginCapture_v2", stream.handle, CAPTURE_OF_THREAD)
+        found: list[int] = []
+        handle = c_void_p()
+        try:
+            yield found
+        except BaseException:
+            self.driver.functions["cuStreamEndCapture"](stream.handle, ctypes.byref(handle))
+            raise
+        self.driver.call("cuStreamEndCapture", stream.handle, ctypes.byref(handle))
+        found.append(int(handle.value or 0))
+        self.children.append(found[0])
+
+    def add_child(self, child: list[int], after: Sequence[int] = ()) -> int:
+        """A captured graph as one node, after others."""
+        before = (c_void_p * max(1, len(after)))(*after)
+        return self.driver.number(
+            "cuGraphAddChildGraphNode", self.handle, before, len(after), child[0]
         )
 
     def instantiate(self) -> None:
@@ -542,6 +575,8 @@ class Graph:
         if self.handle:
             handle, self.handle = self.handle, 0
             self.driver.call("cuGraphDestroy", handle)
+        while self.children:
+            self.driver.call("cuGraphDestroy", self.children.pop())
 
 
 def _node(function: Function, grid: int, arguments: Arguments) -> KernelNode:

@@ -58,6 +58,7 @@ Span = tuple[int | str, int, int]  # whose memory, from where to where
 ARENA = "arena"
 MOST_BRANCHED = 200  # items of a plan whose graph has branches
 ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slots
+LINK = "link"  # to other GPUs, which one collective uses at a time
 BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
 Key = int | str  # a slot, one of these three, or the name of a variable (behind a dot)
 MOST_GRAPHS = 4  # of one frame, each for addresses of its own
@@ -131,9 +132,12 @@ class Launches:
             return
         if self.graph is None and (self.runs == 1 or len(launches) == 1):
             for n, arguments in zip(launches, self.arguments, strict=True):
-                cuda.launch(device.driver, n.function, n.grid, arguments, device.stream)
+                n.launch(device.driver, arguments, device.stream)
             self.changed.clear()
             return
+        if self.graph is not None and any([launches[n].is_fixed for n in self.changed]):
+            device.discard(self.graph)
+            self.graph = None
         if self.graph is None:
             self._build()
         graph = self.graph
@@ -152,12 +156,13 @@ class Launches:
         """
         device, events = self.device, [times.event()]
         for n, arguments in zip(self.segment.launches, self.arguments, strict=True):
-            cuda.launch(device.driver, n.function, n.grid, arguments, device.stream)
+            n.launch(device.driver, arguments, device.stream)
             events.append(times.event())
         times.launched(self.segment.schedule, self.segment.items, events)
 
     def _build(self) -> None:
         graph = cuda.Graph(self.device.driver)
+        self.nodes.clear()
         try:
             segment = self.segment
             ends: dict[int, int] = {}  # the last node of each item
@@ -166,7 +171,7 @@ class Launches:
                 follows = place > 0 and segment.items[place - 1] == item
                 after = [item] if follows else self.program.waits_for(item)
                 before = [ends[i] for i in after if i in ends]  # others ran in earlier segments
-                ends[item] = graph.add(n.function, n.grid, self.arguments[place], before)
+                ends[item] = n.add_to(graph, self.arguments[place], before)
                 self.nodes.append(ends[item])
             graph.instantiate()
         except BaseException:
@@ -568,6 +573,8 @@ class CudaProgram:
         writes = [self._span(slot) for slot in item.writes]
         if not isinstance(code, CudaKernel):
             return reads, writes
+        if code.is_exchange:
+            writes.append((LINK, 0, 1))
         for launch in code.launches:
             sources = {a.source for a in launch.arguments}
             if source.ROOM in sources:

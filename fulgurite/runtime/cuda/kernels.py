@@ -39,6 +39,19 @@ class LoadedLaunch(NamedTuple):
     grid: int
     arguments: tuple[Argument, ...]
 
+    @property
+    def is_fixed(self) -> bool:
+        """False: an instantiated graph can give it other arguments."""
+        return False
+
+    def launch(self, driver: cuda.Driver, arguments: cuda.Arguments, stream: cuda.Stream) -> None:
+        """Run it, after what the stream was given before."""
+        cuda.launch(driver, self.function, self.grid, arguments, stream)
+
+    def add_to(self, graph: cuda.Graph, arguments: cuda.Arguments, after: list[int]) -> int:
+        """A node of a graph."""
+        return graph.add(self.function, self.grid, arguments, after)
+
 
 class CudaKernel(NamedTuple):
     """A kernel as launches, one after the other."""
@@ -47,6 +60,11 @@ class CudaKernel(NamedTuple):
     workspace: int
     variables: tuple[str, ...]
     reports_bounds: bool
+
+    @property
+    def is_exchange(self) -> bool:
+        """True if it is a collective, which has no machine code."""
+        return any(n.is_fixed for n in self.launches)
 
     @property
     def is_guarded(self) -> bool:
@@ -154,7 +172,8 @@ class KernelTable:
         waiting = list(code)
         while waiting:
             one = waiting.pop()
-            for launch in one.launches if isinstance(one, CudaKernel) else ():
+            mine = isinstance(one, CudaKernel) and not one.is_exchange
+            for launch in one.launches if mine else ():
                 image, about = self.images[launch.digest]
                 cubins[launch.digest] = about
                 members[f"cubins/{launch.digest}"] = image

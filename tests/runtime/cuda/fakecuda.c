@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char fail_name[64];
 static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, calls, idle, maps, beside, version = 13000;
@@ -48,14 +49,22 @@ void fake_on_launch(Run run) { on_launch = run; }
 
 struct module { char image[112]; int count; };
 struct event { int recorded, done; };
+struct exchange;
 struct work {
-  int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept`, 5 record, 6 wait */
+  int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept`, 5 record, 6 wait,
+               7 exchange with other ranks (fakenccl.c), 8 free */
+  struct exchange *exchange; int arrived;
   void *to; const void *of; size_t bytes; unsigned char byte;
   struct module *module; uint64_t *arguments; void *kept; struct event *event; int ticket;
   struct work *next;
 };
 #define STREAMS 256
-struct stream { void *context; struct work *first, *last; };
+struct graph;
+struct stream { void *context; struct work *first, *last; struct graph *capture; };
+static int (*exchange_is_ready)(struct work *); /* set by fakenccl.c */
+static void (*exchange_run)(struct work *);
+static int exchanges; /* under way: other threads may have to come first */
+static void keep_work(struct graph *graph, struct work *given);
 static struct stream default_stream, *streams[STREAMS] = {&default_stream};
 static int stream_count = 1, tickets;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, turn = PTHREAD_MUTEX_INITIALIZER;
@@ -65,7 +74,9 @@ static int enqueue(struct work given, void *stream) {
   struct work *one = malloc(sizeof *one);
   struct stream *to = of(stream);
   *one = given; one->next = 0;
+  if (to->capture) { keep_work(to->capture, one); return 0; }
   pthread_mutex_lock(&lock);
+  exchanges += given.kind == 7;
   if (to->last) to->last->next = one; else to->first = one;
   to->last = one;
   pthread_mutex_unlock(&lock);
@@ -82,6 +93,7 @@ static struct work *next_work(void) { /* the first of some stream that waits for
   for (int i = 0; i < stream_count; i++) {
     struct work *head = streams[i]->first;
     if (!head || (head->kind == 6 && head->event->done < head->ticket)) continue;
+    if (head->kind == 7 && !exchange_is_ready(head)) continue;
     if (rand() % ++ready == 0) chosen = streams[i];
   }
   if (!chosen) return 0;
@@ -91,16 +103,22 @@ static struct work *next_work(void) { /* the first of some stream that waits for
   return one;
 }
 /* work until a stream is idle, an event is reached, or (neither) all is done */
-static void run_until(struct stream *idle_stream, struct event *reached) {
+static void run_until_(struct stream *idle_stream, struct event *reached, int patient) {
   pthread_mutex_lock(&turn); /* one thread at a time does the work */
-  for (;;) {
+  for (int naps = 0;;) {
     if (idle_stream && !idle_stream->first) break;
     if (reached && reached->done >= reached->recorded) break;
     pthread_mutex_lock(&lock);
     struct work *one = next_work();
     pthread_mutex_unlock(&lock);
+    if (!one && patient && exchanges && naps++ < 400000) { /* another thread's work is missing */
+      pthread_mutex_unlock(&turn); usleep(50); pthread_mutex_lock(&turn);
+      continue;
+    }
     if (!one) break;
-    if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
+    if (one->kind == 7) { pthread_mutex_lock(&lock); exchange_run(one); exchanges--; pthread_mutex_unlock(&lock); }
+    else if (one->kind == 8) free(one->to);
+    else if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
     else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
     else if (one->kind == 5) { if (one->event->done < one->ticket) one->event->done = one->ticket; }
     else if (one->kind == 3 && on_launch) on_launch(one->module->image, one->arguments);
@@ -108,6 +126,7 @@ static void run_until(struct stream *idle_stream, struct event *reached) {
   }
   pthread_mutex_unlock(&turn);
 }
+static void run_until(struct stream *idle_stream, struct event *reached) { run_until_(idle_stream, reached, 1); }
 static void run_all(void) { run_until(0, 0); }
 #define PINNED 64
 static struct { char *start; size_t bytes; } pinned[PINNED]; /* copies read it when they are done */
@@ -160,7 +179,11 @@ int cuMemPoolTrimTo(void *pool, size_t keep) { CHECK return 0; }
 int cuMemAllocFromPoolAsync(uint64_t *out, size_t nbytes, void *pool, void *stream) {
   CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++; return 0;
 }
-int cuMemFreeAsync(uint64_t address, void *stream) { CHECK run_all(); free((void *)address); open_handles--; return 0; }
+int cuMemFreeAsync(uint64_t address, void *stream) {
+  CHECK open_handles--;
+  if (exchanges) return enqueue((struct work){.kind = 8, .to = (void *)address}, stream);
+  run_all(); free((void *)address); return 0;
+}
 int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) {
   CHECK *out = malloc(nbytes); open_handles++;
   for (int i = 0; i < PINNED; i++)
@@ -189,7 +212,7 @@ int cuStreamDestroy_v2(void *stream) { /* its place among all streams is kept */
   CHECK run_until(of(stream), 0); open_handles--; return 0;
 }
 int cuStreamSynchronize(void *stream) { CHECK waits++; run_until(of(stream), 0); return 0; }
-int cuStreamQuery(void *stream) { CHECK run_until(of(stream), 0); return 0; }
+int cuStreamQuery(void *stream) { CHECK run_until_(of(stream), 0, 0); return of(stream)->first ? 600 : 0; }
 int cuStreamWaitEvent(void *stream, struct event *event, unsigned flags) {
   CHECK return enqueue((struct work){.kind = 6, .event = event, .ticket = event->recorded}, stream);
 }
@@ -216,8 +239,17 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   values_of(f, params, values); enqueue_kernel(f, values, stream); launches++; return 0;
 }
 struct node { void *function; unsigned grid[3], block[3], shared; void **params, **extra; void *kernel, *context; };
-struct kept { struct module *module; uint64_t values[512]; struct kept *next, **after; size_t count; int done; };
-struct graph { struct kept *first, *last; };
+struct kept { /* a kernel, a piece of captured work or a graph */
+  struct module *module; struct work *work; struct graph *child;
+  uint64_t values[512]; struct kept *next, **after; size_t count; int done;
+};
+struct graph { struct kept *first, *last; int copies; };
+static struct kept *grown(struct graph *graph) {
+  struct kept *made = calloc(1, sizeof *made);
+  if (graph->last) graph->last->next = made; else graph->first = made;
+  graph->last = made; return made;
+}
+static void keep_work(struct graph *graph, struct work *given) { grown(graph)->work = given; }
 static void keep(struct kept *to, struct node *node) {
   to->module = node->function; values_of(node->function, node->params, to->values);
 }
@@ -231,18 +263,35 @@ int cuTensorMapEncodeTiled(uint64_t *out, int type, unsigned rank, uint64_t addr
   out[0] = address; out[1] = sizes[0]; out[2] = strides[0]; out[3] = box[0]; out[4] = type; return 0;
 }
 int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct graph)); open_handles++; return 0; }
-int cuGraphDestroy(void *graph) {
-  CHECK for (struct kept *k = ((struct graph *)graph)->first, *n; k; k = n) { n = k->next; free(k->after); free(k); }
-  free(graph); open_handles--; return 0;
+static void let_go(struct graph *graph) { /* a child graph lives on in its parent */
+  if (graph->copies-- > 0) return;
+  for (struct kept *k = graph->first, *n; k; k = n) {
+    n = k->next; if (k->child) let_go(k->child); free(k->work); free(k->after); free(k);
+  }
+  free(graph);
+}
+int cuGraphDestroy(void *graph) { CHECK let_go(graph); open_handles--; return 0; }
+int cuStreamBeginCapture_v2(void *stream, int mode) {
+  OF(stream) if (of(stream)->capture) return 1;
+  of(stream)->capture = calloc(1, sizeof(struct graph)); open_handles++; return 0;
+}
+int cuStreamEndCapture(void *stream, void **out) {
+  CHECK *out = of(stream)->capture; of(stream)->capture = 0; return *out ? 0 : 1;
+}
+int cuGraphAddChildGraphNode(void **out, struct graph *graph, void **after, size_t count, struct graph *child) {
+  CHECK for (size_t i = 0; i < count; i++) if (!after[i]) return 1;
+  struct kept *made = grown(graph);
+  made->child = child; child->copies++;
+  made->after = malloc(8 * (count + 1)); memcpy(made->after, after, 8 * count); made->count = count;
+  nodes++; *out = made; return 0;
 }
 int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_t count, struct node *node) {
   CHECK if (!node->grid[0] || node->block[1] != 1) return 1;
   for (size_t i = 0; i < count; i++) if (!after[i]) return 1;
-  struct kept *made = calloc(1, sizeof *made);
+  struct kept *made = grown(graph);
   keep(made, node);
   made->after = malloc(8 * (count + 1)); memcpy(made->after, after, 8 * count); made->count = count;
-  if (graph->last) graph->last->next = made; else graph->first = made;
-  graph->last = made; nodes++; *out = made; return 0;
+  nodes++; *out = made; return 0;
 }
 int cuGraphInstantiateWithFlags(void **out, void *graph, uint64_t flags) {
   CHECK void **made = malloc(sizeof(void *)); *made = graph; open_handles++; *out = made; return 0;
@@ -267,6 +316,8 @@ int cuGraphLaunch(void *exec, void *stream) {
     }
     if (!chosen) return 0;
     chosen->done = graph_launches;
-    enqueue_kernel(chosen->module, chosen->values, stream);
+    if (chosen->child) {
+      for (struct kept *k = chosen->child->first; k; k = k->next) enqueue(*k->work, stream);
+    } else enqueue_kernel(chosen->module, chosen->values, stream);
   }
 }
