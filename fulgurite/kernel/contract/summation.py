@@ -25,6 +25,8 @@ class SummationOrder:
     split_blocks: int = 4  # blocks of k that are worth a sum of their own
     split_depth_ratio: int = 8  # k over the longest other side from which it is split
     gemv_chunk_products: int = 1 << 16  # of a GEMV's chunk, at least
+    gemv_whole_products: int = 1 << 18  # up to which threads share columns alone
+    gemv_whole_columns: int = 512  # if there are so many
     varied_margin: int = 4  # how far sizes may be from those that a plan was chosen at
 
 
@@ -68,7 +70,8 @@ def k_chunks(batch: int, rows: int, columns: int, depth: int, steps: int) -> int
     """
     blocks, longest = -(-depth // steps), max(rows, columns, steps)
     if rows == 1:  # a GEMV reads whole rows of memory
-        wanted = min(blocks, columns * depth // ORDER.gemv_chunk_products)
+        few = columns * depth <= ORDER.gemv_whole_products and columns >= ORDER.gemv_whole_columns
+        wanted = 1 if few else min(blocks, columns * depth // ORDER.gemv_chunk_products)
     elif rows * columns > ORDER.split_results or depth < ORDER.split_depth_ratio * longest:
         return 1
     else:

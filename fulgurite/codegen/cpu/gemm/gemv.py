@@ -3,14 +3,16 @@
 In: the registers. Out: the text of a module whose function adds products to a row of sums.
 `gemv_dot` has columns that memory has along k, a few at a time, so that loads and additions
 overlap; lanes run along k and are summed in an order that depends on nothing else. `gemv_axpy` has
-rows of k, a few at a time and each for as long as it goes, since every row is another page of
-memory. A few steps of float32 are summed by themselves, and those sums in float64: errors do not
+rows of k: with accumulators of some columns in registers, for all of k, where the processor knows
+the pages of the whole matrix (TLB), else a few rows at a time and each for as long as it goes. A
+few steps of float32 are summed by themselves, and those sums in float64: errors do not
 grow with the depth.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from ....core.dtype import DType, float32, float64, int64
 from ..llvm.convert import load_row, load_value, memory_dtype, store_value
@@ -22,6 +24,7 @@ from .microkernel import Module, Registers, library_module, multiplied, shuffle,
 from .widen import widen
 
 GEMV = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
+_VECTORS = GEMM.gemv_vectors
 _UNROLL, _SUMS_COLUMNS, _CHAIN = GEMM.gemv_unroll, GEMM.gemv_sums_columns, GEMM.gemv_chain_steps
 
 
@@ -130,19 +133,66 @@ def gemv_axpy(registers: Registers, memories: tuple[DType, DType]) -> Module:
             keep(step, [row.added(*pair) for pair in pairs])
 
         def finish(step: str) -> None:
-            total = row.narrowed(known(step))
-            e.branch("%first", lambda: store(goal, step, total))
-            again = e.let("xor i1 %first, true")
-            more = vector_of(registers)
-            e.branch(again, lambda: store(goal, step, row.added(load(goal, step), total, more)))
+            row.put_row(row.narrowed(known(step)), row.at(goal, step))
 
         f.lanes(0, "0", count, [], lambda step: keep(step, [nothing] * row.parts))
         e.loop("0", "%depth", _CHAIN * _UNROLL, [], piece)
         f.lanes(0, "0", count, [], finish)
         return []
 
-    e.loop("0", "%columns", _SUMS_COLUMNS, [], chunk)
+    most = GEMM.gemv_known_bytes * 8 // memory_dtype(memories[1]).bits
+    known_pages = e.let(f"icmp ule i64 {f.mul('%depth', '%bs')}, {most}")
+    several = e.let(f"icmp uge i64 %columns, {registers.width * _VECTORS // 2}")
+    small = e.let(f"and i1 {known_pages}, {several}")
+
+    def by_rows() -> None:
+        e.loop("0", "%columns", _SUMS_COLUMNS, [], chunk)
+
+    e.branch(small, lambda: _by_columns(row))
+    e.branch(e.let(f"xor i1 {small}, true"), by_rows)
     return row.module("gemv_axpy")
+
+
+def _by_columns(row: _Row) -> None:
+    """Sums of rows with accumulators in registers: blocks of several vectors, and what is left."""
+    f, e, width = row.f, row.f.e, row.registers.width
+    kind = vector_of(row.registers)
+
+    def block(column: str, vectors: int) -> None:
+        starts = [str(v * width) for v in range(vectors)]
+
+        def step(k: str, sums: list[str]) -> list[str]:
+            x = e.splat(row.number(row.at("%A", k, 0))).text
+            source = row.at("%B", f.add(column, f.mul(k, "%bs")), 1)
+            here = [row.read(row.at(source, start, 1), 1, f.mask) for start in starts]
+            return [e.let(multiplied(row.registers, x, b, c, e.let))
+                    for b, c in zip(here, sums, strict=True)]  # fmt: skip
+
+        def piece(k: str, totals: list[str]) -> list[str]:
+            end = f.least(f.add(k, str(GEMM.gemv_chain_rows)), "%depth")
+            zeros = [(kind, "zeroinitializer")] * vectors
+            sums = e.loop(k, end, 1, zeros, step)
+            parts = [part for total in sums for part in row.widened(total)]
+            return [row.added(*pair) for pair in zip(totals, parts, strict=True)]
+
+        nothing = [(row.wide, "zeroinitializer")] * (vectors * row.parts)
+        totals = e.loop("0", "%depth", GEMM.gemv_chain_rows, nothing, piece)
+        for v, start in enumerate(starts):
+            total = row.narrowed(totals[v * row.parts : (v + 1) * row.parts])
+            row.put_row(total, row.at("%C", f.add(column, start)))
+
+    done, vectors = "0", min(_VECTORS, row.registers.target.lanes // 2)
+    while vectors > 1:
+        left = f.sub("%columns", done)
+        end = f.sub("%columns", e.let(f"urem i64 {left}, {vectors * width}"))
+        e.loop(done, end, vectors * width, [], partial(_nothing, block, vectors))
+        done, vectors = end, vectors // 2
+    f.lanes(0, done, "%columns", [], lambda offset: block(f.add(done, offset), 1))
+
+
+def _nothing(block: Callable[[str, int], None], vectors: int, at: str, _: list[str]) -> list[str]:
+    block(at, vectors)
+    return []
 
 
 class _Row:
@@ -208,6 +258,20 @@ class _Row:
         e, kind = self.f.e, f"<{self.lanes} x {self.inner}>"
         halves = [e.let(f"fptrunc {self.wide} {part} to {kind}") for part in parts]
         return e.let(shuffle(halves[0], halves[1], kind, list(range(self.registers.width))))
+
+    def put_row(self, total: str, goal: str) -> None:
+        """A vector of sums, put at a place or added to what is there."""
+        e, f, dtype, zero = self.f.e, self.f, self.registers.dtype, Val("0", int64)
+
+        def store(text: str) -> None:
+            store_value(e, goal, zero, Val(text, dtype, True), dtype, f.mask, "row")
+
+        def added() -> str:
+            known = load_value(e, goal, zero, dtype, None, f.mask, "row").text
+            return self.added(known, total, vector_of(self.registers))
+
+        e.branch("%first", lambda: store(total))
+        e.branch(e.let("xor i1 %first, true"), lambda: store(added()))
 
     def put_sum(self, parts: list[str], goal: str) -> None:
         """The sum of all lanes, put at a place or added to what is there."""

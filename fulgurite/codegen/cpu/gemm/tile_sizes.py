@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from math import lcm
 
 from ....core.lazy_dataclass import dataclass
-from ....core.symbolic.sym import plain, varies
+from ....core.sym import plain, varies
 from ....kernel.contract.analysis import Block
 from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_block_nearby, k_chunks
 from ..tiling import GEMM
@@ -298,11 +299,12 @@ def _gemv_tiles(p: TileProblem) -> Tiles:
         blocks = -(-p.depth // steps)
         chunks = in_chunks(blocks, -(-blocks // chunks))
     packed = min(steps, _up(p.depth, block.lanes)) + block.lanes
+    step = lcm(block.panel, GEMM.gemv_vectors * block.lanes)  # whole blocks of accumulators
     wide = _even(p.columns, GEMM.gemv_most_columns, block.panel)
     while wide > GEMM.gemv_least_columns and wide * p.depth >= 2 * ORDER.gemv_chunk_products:
         if chunks * p.tiles(1, wide) >= GEMM.busy_tiles // 2:
             break
-        wide = _up(wide // 2, block.panel)
+        wide = _up(wide // 2, step)
     left = "dense" if p.dense[0] else "tile" if wide >= p.columns else "shared"
     found = Tiles(left, "dense", 1, wide, steps, packed, p.in_place, chunks)
     return found if found.fits(block) else replace(found, left="shared")
