@@ -250,6 +250,13 @@ def test_what_stays_the_same_is_computed_once() -> None:
     assert last.item() == 10.0 and len(calls) == 1
 
 
+def test_what_a_body_takes_without_its_gradient_stays_without() -> None:
+    w = fg.Tensor([2.0, 3.0]).requires_grad_()
+    with fg.no_grad():
+        last = fg.scan(lambda c, _: (c * w, None), fg.Tensor([1.0, 1.0]), length=3)[0]
+    assert not last.requires_grad and not last.node.watched and last.tolist() == [8.0, 27.0]
+
+
 def test_a_host_function_inside_a_body_is_called_in_every_step() -> None:
     calls: list[int] = []
     x = fg.Tensor(2.0)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..node import Node, make, remember, toposort
 from ..op import Array
-from ..rewriting.substitute import substitute
+from ..substitute import substitute
 from .effect import ASSIGN, CALL, CUSTOM, DETACH, HOSTS, UNWATCH, WATCH, HostFunction
 from .leaf import CONST, IOTA, PARAM, SINK, param
 from .movement import UNWINDOW
@@ -172,7 +172,7 @@ def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
     """For `close`: does a loop compute a node once, before its steps?
 
     Not what only moves elements (each step reads through that), nor what is made of constants, nor
-    what needs one of the body's `own` nodes.
+    what needs one of the body's `own` nodes. What is taken without its gradient stays without.
     """
     fixed: set[Node] = set()
     inside: set[Node] = set(own)
@@ -184,7 +184,8 @@ def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
             inside.add(node)
 
     def captured(node: Node) -> bool:
-        moves = (node.op.family == "movement" and node.op is not UNWINDOW) or node.op is DETACH
+        value = node.src[0] if node.op is DETACH else node
+        moves = (value.op.family == "movement" and value.op is not UNWINDOW) or value.op is DETACH
         return not moves and node not in fixed and node not in inside
 
     return captured

@@ -36,9 +36,9 @@ from ...core.ops.movement import (
     shrink,
 )
 from ...core.ops.reduce import REDUCE, SCAN, identity_of, reduce_node
-from ...core.rewriting.pattern import constant_op, p, stays_whole
-from ...core.rewriting.rewrite import rewrite
-from ...core.symbolic.sym import varies
+from ...core.pattern import constant_op, p, stays_whole
+from ...core.rewrite import rewrite
+from ...core.sym import varies
 from .laws import SIMPLIFY, a, b, counted, floating, k, m, n, ordered, q, whole
 
 rule = SIMPLIFY.rule
@@ -69,6 +69,12 @@ def fold_constants(node: Node) -> Node | None:
 def copy_twice_to_one_device(node: Node, a: Node) -> Node | None:
     """What was copied to a device is there."""
     return node.src[0] if node.arg == node.src[0].arg else None
+
+
+@rule(p(COPY, a))
+def copy_of_a_constant(node: Node, a: Node) -> Node | None:
+    """A constant is on every device."""
+    return a if a.op is CONST else None
 
 
 # --- what sound bounds decide --------------------------------------------------------------------

@@ -47,7 +47,7 @@ from fulgurite.core.ops.movement import (
     window,
 )
 from fulgurite.core.ops.reduce import reduce_node, scan_node
-from fulgurite.core.rewriting.pattern import Law, Rules, constants, variables
+from fulgurite.core.pattern import Law, Rules, constants, variables
 from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.graph.passes.simplify import holds, simplify
 from tests.lawcheck import check_law, check_rules, check_same, law_instances, prove, random_graph
@@ -340,6 +340,7 @@ def corpus() -> list[Node]:
         iota((2, 3), 1).ne(3),
         MIN(i, j + 20),
         abs(i),
+        copy_to(num(3), "cpu"),
         *[OPS[name](cast(x, float64)) for name in ("floor", "ceil", "trunc", "round")],
         *[cast(param(0, (24,), a), b, c) for a in DTYPES for b in DTYPES for c in DTYPES],
     ]
