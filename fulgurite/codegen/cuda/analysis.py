@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core.dtype import DType, float16, float32
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST, MUL
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, WHERE
 from ...core.ops.index import FOLD
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.reshape_groups import CannotLower
@@ -69,6 +69,36 @@ def contractions(order: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> 
         )
         and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
     )  # fmt: skip
+
+
+def narrow_values(order: Sequence[Node]) -> frozenset[Node]:
+    """Float32 values that reach results only rounded to 16 bits, by ops that keep relative errors.
+
+    A product, a quotient, a choice, a sum of exponentials: errors stay as small as they were, which
+    a difference would not promise.
+    """
+    readers: dict[Node, list[Node]] = {}
+    for node in order:
+        for below in node.src:
+            readers.setdefault(below, []).append(node)
+    found: set[Node] = set()
+
+    def keeps(node: Node, reader: Node) -> bool:
+        if reader.op is CAST:
+            return reader.dtype.is_small_float and reader.dtype.bits == 16
+        if reader.op is FOLD:
+            kept = reader.arg[0] == "max" or (reader.arg[0] == "add" and node.op is EXP)
+        elif reader.op is WHERE:
+            kept = node is not reader.src[0]
+        else:
+            kept = reader.op in (MUL, DIV, NEG)
+        return kept and reader in found
+
+    for node in reversed(order):
+        reads = readers.get(node, ())
+        if node.dtype is float32 and reads and all(keeps(node, reader) for reader in reads):
+            found.add(node)
+    return frozenset(found)
 
 
 def parallel_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> frozenset[int]:

@@ -7,7 +7,6 @@ loaded when a text must be compiled: plans that come from the disk need none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -20,7 +19,9 @@ from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from .source import KernelSource
-from .tiling import HOPPER, TF32
+from .tiling import HOPPER, TF32, in_plain_triton
+
+HOPPERS = 90  # the compute capability that Gluon's forms are written for
 
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
@@ -93,8 +94,8 @@ class CudaCodeGenerator:
             from . import render
         watch = Watch.of(current(), observe)
         table = TF32 if current().matmul_precision == "tf32" else HOPPER
-        if plain:
-            table = replace(table, gluon=False, gluon_stream=False)
+        if plain or self.properties.capability != HOPPERS:
+            table = in_plain_triton(table)
         if kernel.kind is KernelKind.FOLD:
             return render.render_fold(kernel.plan, table, watch)
         indexed = lower_kernel(kernel).indexed

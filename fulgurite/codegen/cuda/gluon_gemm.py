@@ -7,7 +7,7 @@ them (`wgmma`) into accumulators in registers, and hand each buffer back when it
 An operand that runs the other way in memory is transposed by its descriptor. The epilogue is the
 kernel's own body, some columns at a time, in a layout whose accesses are 16 bytes a thread. Sizes
 and strides are run-time numbers. Gluon has no interpreter: correctness is shown on a GPU
-(tests/codegen/cuda/on_gpu.py). Off until `GpuTable.gluon` says otherwise.
+(tests/codegen/cuda/gluon_on_gpu.py).
 """
 
 from __future__ import annotations

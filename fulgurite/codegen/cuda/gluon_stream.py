@@ -6,8 +6,8 @@ and that of `stream.py` is used. A program owns 128 rows of M of one batch step:
 one block are multiplied (`wgmma`, asynchronous), the scores of the next are multiplied as well and
 row states take them in. States, repairs, weights, masks and which blocks are left out come from
 kernel/stream, as everywhere: nothing here knows what is computed. The first block is peeled, as
-there is nothing to repair yet. Gluon has no interpreter: correctness is shown on a GPU. Off until
-`GpuTable.gluon_stream` says otherwise.
+there is nothing to repair yet. Gluon has no interpreter: correctness is shown on a GPU
+(tests/codegen/cuda/gluon_on_gpu.py).
 """
 
 from __future__ import annotations

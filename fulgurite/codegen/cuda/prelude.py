@@ -31,37 +31,33 @@ def fg_div(a, b):
 
 
 @triton.jit
-def fg_reciprocal(b):
-    """1 / b of a float32, rounded to nearest."""
-    return tl.div_rn(tl.zeros_like(b) + 1.0, b)
-
-
-# four quotients: a product with the reciprocal, corrected twice by the remainder, which is exact
-# while |a| and |b| are between 2^-60 and 2^60 (Markstein); one number outside, and all are divided
-_QUOTIENTS = tl.constexpr(
-    "{\n.reg .f32 e; .reg .f32 n; .reg .b32 t; .reg .b32 m; .reg .pred p;\n mov.b32 m, 0;\n"
-    + "".join(
-        [
-            f"mul.rn.f32 ${i}, ${i + 4}, ${i + 12}; neg.f32 n, ${i + 8};\n"
-            f"fma.rn.f32 e, ${i}, n, ${i + 4}; fma.rn.f32 ${i}, e, ${i + 12}, ${i};\n"
-            f"fma.rn.f32 e, ${i}, n, ${i + 4}; fma.rn.f32 ${i}, e, ${i + 12}, ${i};\n"
-            f"shl.b32 t, ${i + 4}, 1; sub.u32 t, t, 0x43000000; max.u32 m, m, t;\n"
-            f"shl.b32 t, ${i + 8}, 1; sub.u32 t, t, 0x43000000; max.u32 m, m, t;\n"
-            for i in range(4)
-        ]
+def fg_safe_scale(b):
+    """A power of two that brings a float32 to where its reciprocal is a normal number."""
+    a = tl.abs(b)
+    return tl.where(
+        a > 18446744073709551616.0,
+        5.421010862427522e-20,
+        tl.where(a < 5.421010862427522e-20, 18446744073709551616.0, 1.0),
     )
-    + "setp.le.u32 p, m, 0x78000000;\n@p bra DONE;\n"
-    + "".join([f"div.rn.f32 ${i}, ${i + 4}, ${i + 8};\n" for i in range(4)])
-    + "DONE:\n}"
-)
-_QUOTIENT_REGISTERS = tl.constexpr(",".join(["=&f"] * 4 + ["f"] * 12))
 
 
 @triton.jit
-def fg_quotient(a, b, reciprocal):
-    """a / b of float32, rounded to nearest, where many share the divisor and its reciprocal."""
+def fg_reciprocal(b, scale):
+    """1 / (b scale) of a float32, rounded to nearest; the scale is finite."""
+    return tl.div_rn(scale * 0.0 + 1.0, b * scale)
+
+
+@triton.jit
+def fg_narrow_exp(x):
+    """exp(x) within 2^-17, which 16 bits do not tell from exact; denormals are kept."""
+    return fg_exp2(x * 1.442695)
+
+
+@triton.jit
+def fg_exp2(x):
+    """2 ** x within 2 ulp."""
     return tl.inline_asm_elementwise(
-        _QUOTIENTS, _QUOTIENT_REGISTERS, [a, b, reciprocal], tl.float32, is_pure=True, pack=4
+        "ex2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
     )
 
 
@@ -85,6 +81,12 @@ def fg_fast_reciprocal(x):
 def fg_fast_exp(x):
     """exp(x) within 2^-20 of numbers that matter beside 1; below -87 it is 0."""
     return fg_fast_exp2(x * 1.442695)
+
+
+@triton.jit
+def fg_fast_exp_apart(a, b):
+    """exp(a - b) in one product for each a, within |b| 2^-23 more."""
+    return fg_fast_exp2(tl.fma(a, 1.442695, b * -1.442695))
 
 
 @triton.jit

@@ -18,7 +18,7 @@ from math import prod
 from ...core.dtype import DType, float32
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Source, toposort
-from ...core.ops.elementwise import CAST, DIV, MUL
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
@@ -32,6 +32,7 @@ from .analysis import (
     fixed_axes,
     fold_levels,
     live_roots,
+    narrow_values,
     parallel_axes,
     stored_type,
 )
@@ -70,7 +71,7 @@ class Tiling:
     walk: int = 0  # programs that walk tiles, the next ones on their way; 0: one tile each
     streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
-    short: bool = False  # our own short forms of functions that libdevice has in long
+    short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
 
 
 class TileProgram:
@@ -101,6 +102,7 @@ class TileProgram:
         self.walked = parallel if tiling.walk else frozenset[int]()
         self.shaped = self._shaped()
         self.products = contractions(self.order, self.free)
+        self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
         self.levels = fold_levels(self.order)
         self.wide = any(self._is_far(n) for n in self.order if n.op in (LOAD, STORE))
         self.index_type = "tl.int64" if self.wide else "tl.int32"
@@ -395,7 +397,9 @@ class TileProgram:
             return self._fold_block(node, values, scope)
         if op is MUL and node in self.products:
             return f"{values[0]} * {values[1]}"  # rounded with the sum
-        if op is DIV and self._is_shared_divisor(node):
+        if op is EXP and node in self.narrow:
+            return f"fg_narrow_exp({values[0]})"
+        if op is DIV and node in self.narrow and self._is_shared_divisor(node):
             return self._shared_quotient(node, values, scope)
         if op.family == "elementwise":
             return elementwise(node, values, self.tiling.short)
@@ -419,18 +423,18 @@ class TileProgram:
 
     def _is_shared_divisor(self, node: Node) -> bool:
         """True if many elements of the tile are divided by the same number."""
-        have, all_ = self.free[node.src[1]] & self.tile, self.free[node] & self.tile
-        return self.tiling.short and have < all_ and computing(node.dtype) is float32
+        return self.free[node.src[1]] & self.tile < self.free[node] & self.tile
 
     def _shared_quotient(self, node: Node, values: list[str], scope: Scope) -> str:
-        """A quotient by way of the divisor's reciprocal, which is worked out once."""
+        """A quotient within 2 ulp by way of the divisor's reciprocal, which is worked out once."""
         divisor = node.src[1]
         home, key = self._home(divisor, scope), ("reciprocal", self._key(divisor))
-        if home.known(key) is None:
-            home.names[key] = self._name()
-            home.say(f"{home.names[key]} = fg_reciprocal({values[1]})")
-        text = f"fg_quotient({', '.join(values)}, {home.known(key)})"
-        return rounded(text, node.dtype)
+        name = home.known(key)
+        if name is None:
+            name = home.names[key] = self._name()
+            home.say(f"{name}s = fg_safe_scale({values[1]})")
+            home.say(f"{name} = fg_reciprocal({values[1]}, {name}s)")
+        return f"{values[0]} * {name}s * {name}"
 
     def _load(self, node: Node, scope: Scope) -> str:
         param, index, conditions = node.arg

@@ -18,7 +18,7 @@ from functools import cached_property
 from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, float32
 from ...core.node import Node
-from ...core.ops.elementwise import CAST, EXP
+from ...core.ops.elementwise import CAST, EXP, SUB
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine
@@ -196,7 +196,7 @@ class StreamProgram(TileProgram):
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
         product = self.products_of.get(node)
         if node.op is EXP and self.is_fast:
-            return f"fg_fast_exp({values[0]})"
+            return self._fast_exp(node, values, scope)
         if product is None and node.op is FOLD:
             return self._row_sum(node, scope)
         if product is None:
@@ -205,6 +205,18 @@ class StreamProgram(TileProgram):
         (k,) = product.contraction.folded
         zeros = f"tl.zeros({self._shape(frozenset(self.dims))}, tl.float32)"
         return self._dot((product.queries, product.keys), (self.m, self.n, k), zeros, scope)
+
+    def _fast_exp(self, node: Node, values: list[str], scope: Scope) -> str:
+        """An exp of scores less a number of their row in one instruction less."""
+        less = node.src[0]
+        if less.op is SUB and self.n in self.free[less.src[0]] and self._is_row(less.src[1]):
+            a, b = (self._named(one, scope) for one in less.src)
+            return f"fg_fast_exp_apart({a}, {b})"
+        return f"fg_fast_exp({values[0]})"
+
+    def _is_row(self, node: Node) -> bool:
+        """True if a value is one number for each row."""
+        return node in self.problem.folds or node in self.olds
 
     def _row_sum(self, node: Node, scope: Scope) -> str:
         """A fold over an axis that is held whole: M x K, of which a column is left."""

@@ -32,16 +32,16 @@ class GpuTable:
     """What tiles, splits and block lengths are chosen by: one table per machine."""
 
     processors: int = 132
-    map_bytes: int = 2048  # of each memory that a program without folds moves: 16 a thread
+    map_bytes: int = 4096  # of each memory that a program without folds moves: 32 a thread
     map_warps: int = 4
     turn_block: int = 128  # elements each way of a tile that transposes
     row_block: int = 16384  # elements of a row that a program holds whole
-    row_bytes: int = 16  # of a row that a thread holds, at least, before more warps share it
+    row_bytes: int = 32  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
     row_walk: int = 0  # programs for each processor that walk rows; 0: a program for each row
     row_stages: int = 2  # rows of such a program that are on their way at the same time
-    streaming: bool = False  # say of memory that is used once that the L2 cache need not keep it
-    short_functions: bool = False  # our own forms of tanh and of quotients by a shared divisor
+    streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
+    short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
     small_rows: int = 1024  # elements of short rows that a program takes together
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
@@ -56,7 +56,7 @@ class GpuTable:
     dot_depth: int = 64
     dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
-    gluon: bool = False  # Hopper's own form of large products, until it is measured: gluon_gemm.py
+    gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
     gluon_tiles: tuple[tuple[int, int, int, int, float], ...] = (  # see `GluonTile`
         (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
@@ -70,9 +70,9 @@ class GpuTable:
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
-    stream_fast_exp: bool = False  # exp by `ex2.approx` where weights are rounded to 16 bits
-    gluon_stream: bool = False  # Hopper's own form, until it is measured: gluon_stream.py
-    gluon_edges: bool = False  # masks only in blocks that they cut
+    stream_fast_exp: bool = True  # exp by `ex2.approx` where weights are rounded to 16 bits
+    gluon_stream: bool = True  # Hopper's own form: gluon_stream.py
+    gluon_edges: bool = True  # masks only in blocks that they cut
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
@@ -91,6 +91,11 @@ class GpuTable:
 
 HOPPER = GpuTable()
 TF32 = replace(HOPPER, dot_precision="tf32")
+
+
+def in_plain_triton(table: GpuTable) -> GpuTable:
+    """The table without Hopper's own forms: of other chips, and of Triton's interpreter."""
+    return replace(table, gluon=False, gluon_stream=False)
 
 
 def choose_tiling(
@@ -226,9 +231,9 @@ def _fold_tiling(
         block = power(sizes[axis])
         if block > table.row_block:
             block = table.chunk_elements
-        each = max(1, table.row_bytes // width)
+        each = max(2, table.row_bytes // width)
         if beside is None:
-            return Tiling((axis,), (block,), _warps(block, each, table.most_warps))
+            return Tiling((axis,), (block,), _warps(block, each // 2, table.most_warps))
         programs = prod([sizes[a] for a in parallel])
         rows = min(power(sizes[beside]), max(1, table.small_rows // block))
         while rows > 1 and programs // rows < table.enough:

@@ -16,7 +16,7 @@ os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
 import fulgurite as fg
 from fulgurite.codegen.cuda.compiler import _Compilation, compile_launch
 from fulgurite.codegen.cuda.source import Launch, TensorMap
-from fulgurite.codegen.cuda.tiling import HOPPER
+from fulgurite.codegen.cuda.tiling import HOPPER, in_plain_triton
 from fulgurite.runtime.cuda.driver import _SWIZZLES, tensor_cells
 from tests.codegen.cuda.folds import fold
 from tests.codegen.cuda.products import GLUON, product
@@ -65,7 +65,7 @@ def main() -> None:
             else:
                 build, inputs = workload(name).build, workload(name).inputs
             known = set()
-            table = HOPPER
+            table = HOPPER if capability == 90 else in_plain_triton(HOPPER)
             if name.startswith("gluon"):
                 table = replace(GLUON, gluon_stream=True, stream_fast_exp=True)
             for item in scheduled(build, inputs).items:

@@ -24,7 +24,7 @@ import numpy as np
 
 import fulgurite as fg
 from fulgurite.codegen.cuda.render import render
-from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable, in_plain_triton
 from fulgurite.core.dtype import (
     DType,
     bfloat16,
@@ -57,12 +57,13 @@ from tests.samples import sample
 
 Array = np.ndarray[Any, Any]
 FAMILIES = ("elementwise", "movement", "reduce", "indexing", "random")
+LARGE = in_plain_triton(HOPPER)
 TINY = GpuTable(
     processors=2, map_bytes=64, turn_block=4, row_block=8, chunk_elements=4, small_rows=8,
     column_bytes=16, column_elements=8, programs=2, split_short=4, split_elements=16,
     split_least=4, dot_rows=16, dot_depth=16, dot_least=2, scan_block=4, scan_chunk=4, sort_tile=2,
     sort_run=4, segment_block=4, row_walk=1, streaming=True, short_functions=True,
-    stream_fast_exp=True,
+    stream_fast_exp=True, gluon=False, gluon_stream=False,
 )  # fmt: skip
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 100.0, 6e4, 1e30, np.inf, np.nan)
 
@@ -177,7 +178,7 @@ def in_place() -> None:
         (2, 1, top - y), (2, 0, NEG(x) + y),
     ]  # fmt: skip
     rng = np.random.default_rng(0)
-    for table in (HOPPER, TINY):
+    for table in (LARGE, TINY):
         for inputs, given, root in roots:
             arrays = [rng.normal(size=(6, 10)).astype(np.float32) for _ in range(inputs + 1)]
             made = render(lower(SINK(root), inputs), [float32] * (inputs + 1), table)
@@ -228,7 +229,7 @@ def streams() -> None:
             found = scheduled(lambda q, k, v, w=window: attention(q, k, v, w), given)
             (item,) = found.items
             check(item.kernel.kind == "fold", f"attention {shapes} {window} is {item.kernel.name}")
-            for table in (HOPPER, small):
+            for table in (LARGE, small):
                 stream_once(item.kernel, table, seed, window, shapes)
 
 
@@ -292,7 +293,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     graphs = int(os.environ.get("FULGURITE_CORPUS_GRAPHS", "25"))
     shadow.LARGEST = 3000
-    for table in (HOPPER, TINY):
+    for table in (LARGE, TINY):
         shadow.TABLE = table
         for seed, node in enumerate(op_samples()):
             if table is TINY and (node.op.family == "elementwise" or shadow.HOW == "read"):
@@ -309,7 +310,7 @@ def main() -> None:
         streams()
         small_floats()
     shadow.pytest_configure(None)
-    for table in (HOPPER, TINY):
+    for table in (LARGE, TINY):
         shadow.TABLE = table
         shadow.seen.clear()
         fg.clear_caches()

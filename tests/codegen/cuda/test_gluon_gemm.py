@@ -31,10 +31,11 @@ def test_large_products_of_small_floats_take_it_in_one_launch(one: Any) -> None:
     assert turns == one.turned[0] + one.turned[1]
 
 
-def test_it_is_off_until_the_table_says_otherwise() -> None:
-    one = product("nn")
-    assert not HOPPER.gluon
-    (launch,) = launches(one, one.inputs(2048, 2048, 2048), HOPPER)
+def test_it_may_be_turned_off_by_the_table() -> None:
+    one, inputs = product("nn"), product("nn").inputs(2048, 2048, 2048)
+    (launch,) = launches(one, inputs, HOPPER)
+    assert launch.language == "gluon"
+    (launch,) = launches(one, inputs, replace(HOPPER, gluon=False))
     assert launch.language == "triton" and "tl.dot(" in launch.text
 
 

@@ -35,10 +35,11 @@ def test_attention_with_any_scores_takes_it_in_one_launch(one: Any) -> None:
     assert not kept & {t.param for t in tensors}  # factors come by the copy engine alone
 
 
-def test_it_is_off_until_the_table_says_otherwise() -> None:
-    one = fold("causal")
-    assert not HOPPER.gluon_stream and not HOPPER.stream_fast_exp
-    launch = launch_of(one, one.inputs(4, 16, 1000, 1000, 64), HOPPER)
+def test_it_may_be_turned_off_by_the_table() -> None:
+    one, inputs = fold("causal"), fold("causal").inputs(4, 16, 1000, 1000, 64)
+    assert launch_of(one, inputs, HOPPER).language == "gluon"
+    plain = replace(HOPPER, gluon_stream=False, stream_fast_exp=False)
+    launch = launch_of(one, inputs, plain)
     assert launch.language == "triton" and "libdevice.exp" in launch.text
 
 
@@ -88,7 +89,8 @@ def test_a_kernel_that_must_look_at_the_lock_has_the_other_form() -> None:
     one = fold("plain")
     launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))
     assert not launch.may_be_guarded
-    assert launch_of(one, one.inputs(4, 16, 1024, 1024, 64), HOPPER).may_be_guarded
+    plain = replace(HOPPER, gluon_stream=False)
+    assert launch_of(one, one.inputs(4, 16, 1024, 1024, 64), plain).may_be_guarded
 
 
 def test_a_fast_exp_is_for_weights_of_16_bits_alone() -> None:

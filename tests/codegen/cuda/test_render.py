@@ -107,10 +107,25 @@ def test_a_few_rows_are_not_walked() -> None:
 
 def test_short_forms_and_hints_for_the_cache_are_asked_for() -> None:
     short = variant("softmax", short_functions=True).text
-    assert short.count("fg_reciprocal(") == 1 and "fg_quotient(" in short and "fg_div" not in short
+    assert short.count("fg_reciprocal(") == 1 and "fg_div(" not in short
+    assert "fg_narrow_exp(" in short and "libdevice" not in short
     assert "fg_tanh(" in variant("gelu", short_functions=True).text
     text = variant("layernorm", streaming=True).text
     assert text.count("evict_first") == 1 and text.count('cache_modifier=".cs"') == 1
+
+
+def test_short_forms_are_for_relative_errors_that_16_bits_hide() -> None:
+    def text(build: Any, dtype: str) -> str:
+        (item,) = scheduled(build, (((64, 512), dtype),)).items
+        return "".join(launch.text for launch in rendered(item.kernel).launches)
+
+    def halves(x: Any) -> Any:
+        return fg.exp(x.astype("float32")) * 0.5
+
+    assert "fg_narrow_exp(" in text(lambda x: halves(x).astype("float16"), "bfloat16")
+    assert "fg_narrow_exp(" not in text(lambda x: (halves(x) - 0.5).astype("float16"), "bfloat16")
+    assert "fg_narrow_exp(" not in text(halves, "bfloat16")
+    assert "fg_narrow_exp(" not in text(lambda x: fg.softmax(x, axis=1), "float32")
 
 
 def test_numbers_are_no_part_of_the_text() -> None:

@@ -152,12 +152,14 @@ from fulgurite.codegen.cuda.tiling import HOPPER
 from tests.codegen.cuda.launching import Gpu
 from tests.codegen.cuda.workloads import rendered, scheduled
 import fulgurite as fg
+import ml_dtypes
+bf16 = ml_dtypes.bfloat16
 gpu, table = Gpu(), replace(HOPPER, short_functions=True)
-def run(build, word, *arrays):
+def run(build, word, *arrays, out="float32"):
     (item,) = scheduled(build, tuple((a.shape, "float32") for a in arrays)).items
     made = rendered(item.kernel, table)
     assert word in made.launches[0].text, made.launches[0].text
-    like = np.full(arrays[0].shape, np.nan, np.float32)
+    like = np.full(arrays[0].shape, np.nan, out)
     found, _ = gpu.run(made, [*arrays, like], {})
     return found[-1]
 x = np.arange(0, 1 << 31, 97, dtype=np.uint32).view(np.float32)
@@ -173,10 +175,16 @@ with np.errstate(all="ignore"):
     signs = np.signbit(got) == np.signbit(x)
     print("tanh:", len(x), "numbers, at most", float(ulp.max()), "ulp at", float(x[fine][ulp.argmax()]),
           "; NaN as NumPy:", bool((np.isnan(got) == np.isnan(want)).all()), "; signs:", bool(signs[fine].all()))
+    def apart(got, want):
+        rounded = want.astype("float32").astype(bf16).astype("float32")
+        ok = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+        near = np.abs(got - rounded) <= np.spacing(np.abs(rounded)) * 65536
+        return f"{int((~ok).sum())} of {ok.size} rounded otherwise, {int((~(ok | near)).sum())} by more than 1 ulp"
     for name, top, low in (("any bits", any_bits, by), ("near 1", near, near[:, :1].copy())):
-        got, want = run(lambda x, y: x / y, "fg_quotient(", top, low), top / low
-        same = (got == want) | (np.isnan(got) & np.isnan(want))
-        print("quotient,", name, "-", int((~same).sum()), "of", same.size, "wrong")
+        got = run(lambda x, y: (x / y).astype("bfloat16"), "fg_reciprocal(", top, low, out=bf16).astype("float32")
+        print("quotient,", name, "-", apart(got, top.astype("float64") / low))
+    got = run(lambda x: fg.exp(x).astype("bfloat16"), "fg_narrow_exp(", any_bits, out=bf16).astype("float32")
+    print("exp -", apart(got, np.exp(any_bits.astype("float64"))))
 """
 
 BOTH_FORMS = """
