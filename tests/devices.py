@@ -8,6 +8,7 @@ names of devices:
 
     every   on every device of the run: what a device has to do itself
     first   on the first device of the run: what is the same program on every device
+    hosts   on every device but the GPU: what is about prices of kernels, which are others there
     none    once: it computes nothing, or chooses its devices itself
 
 `FULGURITE_DEVICE=cpu pytest tests/x.py` runs what is named on that device, whatever its mark says.
@@ -63,11 +64,13 @@ def devices_of(mark: Sequence[str], chosen: Sequence[str]) -> list[str]:
             return list(chosen)
         case ("first",):
             return list(chosen[:1])
+        case ("hosts",):
+            return [name for name in chosen if name != GPU]
         case ("none",):
             return [NOWHERE]
         case names if names and all(name in DEVICES for name in names):
             return [name for name in chosen if name in names]
-    known = ", ".join(["every", "first", "none", *DEVICES])
+    known = ", ".join(["every", "first", "hosts", "none", *DEVICES])
     raise ValueError(f"mark.device{tuple(mark)}: give it one of {known}, or several devices")
 
 

@@ -14,7 +14,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import z3
+import pytest
+
+try:
+    import z3
+except ModuleNotFoundError:
+    pytest.skip("z3 is not installed", allow_module_level=True)
 
 from fulgurite.core.dtype import (
     DTYPES,

@@ -40,7 +40,11 @@ def modules() -> Iterator[Any]:
             try:
                 yield importlib.import_module(found.name)
             except ModuleNotFoundError as missing:
-                if missing.name not in ("torch", "triton"):  # extras: not installed everywhere
+                if missing.name not in (
+                    "torch",
+                    "triton",
+                    "starlette",
+                ):  # extras: not installed everywhere
                     raise
 
 

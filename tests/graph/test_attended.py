@@ -47,6 +47,7 @@ def test_gradients_keep_no_matrix(name: str, heads: tuple[int, ...], forward: bo
         assert len(found.items) <= 4  # the result and three for its gradients
 
 
+@pytest.mark.device("none")
 @pytest.mark.parametrize("forward", [True, False], ids=["with the result", "alone"])
 @pytest.mark.parametrize("name", ONE_MATRIX)
 def test_what_must_be_read_whole_is_the_only_matrix(name: str, forward: bool) -> None:

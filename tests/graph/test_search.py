@@ -57,6 +57,7 @@ def test_attention_and_its_variants_are_one_fold_without_a_matrix_of_scores(name
     assert largest <= 4 * 70 * 16  # what is stored is results, not scores
 
 
+@pytest.mark.device("hosts")  # the GPU's machine model has other prices
 @pytest.mark.parametrize("keys", [1, 2, 3, 5, 8, 42, 64, 65])
 @pytest.mark.parametrize("heads", [(), (2, 3)], ids=str)
 def test_one_query_is_one_fold_however_few_the_keys(heads: tuple[int, ...], keys: int) -> None:
@@ -71,6 +72,7 @@ def test_rows_are_one_kernel(name: str) -> None:
     assert kinds(found) in (["reduce"], ["fold"])
 
 
+@pytest.mark.device("hosts")  # the GPU's machine model has other prices
 @pytest.mark.parametrize("name", INTO_PRODUCTS)
 def test_products_inside_or_beside_are_one_fold(name: str) -> None:
     found, _ = planned(INTO_PRODUCTS[name](numbers(1, 120, 64)))
@@ -86,6 +88,7 @@ def test_a_mean_loss_of_a_linear_layer_stores_no_scores() -> None:
     assert max(made) <= 128
 
 
+@pytest.mark.device("hosts")  # the GPU's machine model has other prices
 def test_gradients_of_attention_are_two_folds_without_a_matrix_of_scores() -> None:
     q, k, v, g = (numbers(i, 2, n, 16) for i, n in ((1, 70), (2, 90), (3, 90), (4, 70)))
 
@@ -98,6 +101,7 @@ def test_gradients_of_attention_are_two_folds_without_a_matrix_of_scores() -> No
     assert max(made) <= 2 * 90 * 16
 
 
+@pytest.mark.device("hosts")  # the GPU's machine model has other prices
 def test_equal_sizes_do_not_confuse_axes() -> None:
     q, k, v = (numbers(i, 32, 32) for i in range(3))
     assert kinds(planned(fg.softmax(q @ k.mT, axis=-1) @ v)[0]) == ["fold"]

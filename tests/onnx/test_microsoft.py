@@ -142,9 +142,8 @@ def test_each_sample_has_its_own_length_in_a_cache(cap: float, with_sink: bool) 
 
 def test_quantised_attention_is_attention_of_what_the_numbers_mean() -> None:
     x, w, b = u8(2, 3, 8), u8(8, 24), f(24)
-    real = [(x.astype(np.float32) - 128) * np.float32(0.05),
-            (w.astype(np.float32) - 128) * np.float32(0.02)]  # fmt: skip
-    scales = [np.float32(0.05), np.float32(0.02)]
+    scales = [np.float32(0.01), np.float32(0.01)]  # scores of thousands would round as coarsely
+    real = [(a.astype(np.float32) - 128) * scale for a, scale in zip((x, w), scales, strict=True)]
     zero = np.uint8(128)
     found = run("QAttention", [x, w, b, *scales, None, zero, zero], num_heads=2)[0]
     near(found, run("Attention", [*real, b], num_heads=2)[0])

@@ -21,8 +21,6 @@ from ...graph.ir.lower import lower_kernel
 from .source import KernelSource
 from .tiling import HOPPER, TF32, in_plain_triton
 
-HOPPERS = 90  # the compute capability that Gluon's forms are written for
-
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
 
@@ -94,7 +92,7 @@ class CudaCodeGenerator:
             from . import render
         watch = Watch.of(current(), observe)
         table = TF32 if current().matmul_precision == "tf32" else HOPPER
-        if plain or self.properties.capability != HOPPERS:
+        if plain or self.properties.capability != table.capability:
             table = in_plain_triton(table)
         if kernel.kind is KernelKind.FOLD:
             return render.render_fold(kernel.plan, table, watch)

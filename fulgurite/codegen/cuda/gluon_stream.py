@@ -75,6 +75,8 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if max(depth, width) > table.stream_depth:
         return None
     rows = 64
+    if 2 * problem.sizes[m] <= rows:  # less of a tile would be used than of the other form's
+        return None
     tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * rows))
     if 2 * tiles < table.processors or problem.n < table.stream_least:
         return None
@@ -317,6 +319,7 @@ class GluonStream(StreamProgram):
         self._rows(peeled, first=True)
         head = [*_FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
         head += ["    packed = gl.convert_layout(weights, LP)"]
+        head += [f"    if start + {self.plan.block} < end:", *_keys_there(self.plan, "1", 2)]
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)
@@ -326,7 +329,7 @@ class GluonStream(StreamProgram):
         shape = f"{self.plan.rows}, {self.plan.block}"
         loop = [
             f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
-            *_scores(self.plan), *before, *_SUMMED, *inner.lines,
+            *_scores(self.plan), *before, *_summed(self.plan), *inner.lines,
             "        packed = gl.convert_layout(weights, LP)", "        it += 1",
         ]  # fmt: skip
         zeros = [f"    zero = gl.zeros([{shape}], gl.float32, LS)"]
@@ -402,10 +405,25 @@ _FIRST_SCORES = [
     "    sc = warpgroup_mma_wait(num_outstanding=0, deps=(sc,))",
     "    mbarrier.arrive(keys_free.index(0), count=1)",
 ]
-_SUMMED = [
-    "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
-    "        mbarrier.arrive(values_free.index(now), count=1)",
-]
+
+
+def _summed(plan: GluonStreamPlan) -> list[str]:
+    """The sum of the block before is waited for behind the row states, which it runs beside.
+
+    The branch in between is what keeps the assembler from waiting first.
+    """
+    return [
+        f"        if r1 + {plan.block} < end:",
+        *_keys_there(plan, "it + 2", 3),
+        "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
+        "        mbarrier.arrive(values_free.index(now), count=1)",
+    ]
+
+
+def _keys_there(plan: GluonStreamPlan, block: str, indent: int) -> list[str]:
+    """Wait for the keys of a block."""
+    slot, phase = f"({block}) % {plan.buffers}", f"({block}) // {plan.buffers} & 1"
+    return [f"{'    ' * indent}mbarrier.wait(keys_there.index({slot}), {phase})"]
 
 
 def _keys(plan: GluonStreamPlan, slot: str) -> str:
@@ -421,7 +439,6 @@ def _scores(plan: GluonStreamPlan) -> list[str]:
     return [
         f"        next = (it + 1) % {plan.buffers}",
         f"        now = it % {plan.buffers}",
-        f"        mbarrier.wait(keys_there.index(next), (it + 1) // {plan.buffers} & 1)",
         f"        sc = warpgroup_mma(q, {_keys(plan, 'next')}, zero, use_acc=False, is_async=True)",
         f"        mbarrier.wait(values_there.index(now), it // {plan.buffers} & 1)",
         f"        acc = warpgroup_mma(packed, {_values(plan, 'now')}, acc, is_async=True)",

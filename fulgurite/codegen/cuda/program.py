@@ -307,8 +307,8 @@ class TileProgram:
             scope = scope.parent
 
     def _store(self, store: Node, value: str, scope: Scope) -> None:
-        param, index, _, axes = store.arg
-        have = axes_of(index) & self.tile
+        param, index = store.arg[:2]
+        axes, have = self._stored_axes(store), axes_of(index) & self.tile
         shape = self._shape(frozenset(axes), self.shaped[store.src[0]])
         place = self._spread(self._index(index, store, scope), bool(have), have, axes, shape)
         mask = self._mask(frozenset(axes), (), store, scope)
@@ -316,6 +316,11 @@ class TileProgram:
         extra = f", mask={mask}" if mask else ""
         extra += ', cache_modifier=".cs"' if self.tiling.streaming else ""
         scope.say(f"tl.store(p{param} + {place}, {text}{extra})")
+
+    def _stored_axes(self, store: Node) -> tuple[int, ...]:
+        """The axes of what a store stores."""
+        axes: tuple[int, ...] = store.arg[3]
+        return axes
 
     # --- shapes ----------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ class StreamProgram(TileProgram):
         self.olds = {state.old: state for state in problem.states}
         self.products_of = {p.node: p for p in problem.products}
         self.columns = {w.state: w for w in problem.weighted}
+        self.weights = {w.weights for w in problem.weighted}
         self.moving = problem.depends_on_states
         stores = SINK(*problem.streaming.stores)
         kernel = IndexKernel(problem.sizes, stores, value.kernel.divisions)
@@ -186,7 +187,7 @@ class StreamProgram(TileProgram):
         return () if node.op is FOLD else super()._needs(node)  # folds have views of their own
 
     def _is_contiguous(self, factor: Node, axis: int) -> bool:
-        if self.m in self.free[factor] and axis == self.n:  # weights are where states are
+        if axis == self.n and factor in self.weights:  # they are where states are
             return True
         return super()._is_contiguous(factor, axis)
 
@@ -303,6 +304,11 @@ class StreamProgram(TileProgram):
                 stack.extend(node.src)
             seen.add(node)
         return False
+
+    def _stored_axes(self, store: Node) -> tuple[int, ...]:
+        """Rows too, where there is one alone that no index speaks of: a tile has more of them."""
+        axes: tuple[int, ...] = store.arg[3]
+        return axes if self.m in axes else (self.m, *axes)
 
     def _store_dims(self, store: Node) -> tuple[int, int]:
         axes = frozenset(store.arg[3])

@@ -32,6 +32,7 @@ class GpuTable:
     """What tiles, splits and block lengths are chosen by: one table per machine."""
 
     processors: int = 132
+    capability: int = 90  # the compute capability that forms in Gluon are for
     map_bytes: int = 4096  # of each memory that a program without folds moves: 32 a thread
     map_warps: int = 4
     turn_block: int = 128  # elements each way of a tile that transposes
@@ -228,17 +229,17 @@ def _fold_tiling(
     axis = max(folded, key=lambda a: (contiguous.get(a, 0), sizes[a]))
     beside = max(parallel, key=lambda a: (contiguous.get(a, 0), sizes[a]), default=None)
     if beside is None or contiguous.get(axis, 0) >= contiguous.get(beside, 0):
-        block = power(sizes[axis])
+        block, half = power(sizes[axis]), max(1, table.row_bytes // width // 2)
+        each = 4 * half
         if block > table.row_block:
-            block = table.chunk_elements
-        each = max(2, table.row_bytes // width)
+            block, each = table.chunk_elements, 2 * half
         if beside is None:
-            return Tiling((axis,), (block,), _warps(block, each // 2, table.most_warps))
+            return Tiling((axis,), (block,), _warps(block, half, table.most_warps))
         programs = prod([sizes[a] for a in parallel])
         rows = min(power(sizes[beside]), max(1, table.small_rows // block))
         while rows > 1 and programs // rows < table.enough:
             rows //= 2
-        warps = _warps(rows * block, 2 * each, table.most_warps)
+        warps = _warps(rows * block, each, table.most_warps)
         if rows == 1:
             return Tiling((axis,), (block,), warps)
         return Tiling((beside, axis), (rows, block), warps)

@@ -5,8 +5,9 @@ In: a schedule, loaded kernels (or Python callables) for its items, the layout o
 of a plan: addresses of the arena, the workspace and constants are set once, those of inputs,
 outputs and the values of variables when they differ from the run before; only kernels that read
 them are told (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel, as many
-plans run once; from the second on a segment is one `cuGraphLaunch`. Addresses that come again, such
-as those of results that take turns, have a graph of their own, so a steady step updates nothing.
+plans run once; from the second on a segment of more than a few is one `cuGraphLaunch`. Addresses
+that come again, such as those of results that take turns, have a graph of their own, so a steady
+step updates nothing.
 Nothing is waited for: a frame may be used again at once, since all work is in the order of one
 stream. Kernels report an index outside its axis in two words of pinned memory that `check` waits
 for and reads, and in the lock, a word of the GPU's. Kernels that write over inputs look at the lock
@@ -61,6 +62,7 @@ ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slot
 LINK = "link"  # to other GPUs, which one collective uses at a time
 BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
 Key = int | str  # a slot, one of these three, or the name of a variable (behind a dot)
+FEW = 2  # kernels that are launched one by one sooner than a graph of them
 MOST_GRAPHS = 4  # of one frame, each for addresses of its own
 REMEMBERED = 8  # sets of addresses of the last runs, among which one is looked for
 
@@ -130,7 +132,7 @@ class Launches:
         if device.times is not None:
             self._timed(device.times)
             return
-        if self.graph is None and (self.runs == 1 or len(launches) == 1):
+        if self.graph is None and (self.runs == 1 or len(launches) <= FEW):
             for n, arguments in zip(launches, self.arguments, strict=True):
                 n.launch(device.driver, arguments, device.stream)
             self.changed.clear()

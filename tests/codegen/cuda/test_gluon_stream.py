@@ -55,9 +55,9 @@ def test_masks_may_be_asked_in_blocks_that_they_cut_alone() -> None:
     edges = replace(GLUON, gluon_edges=True)
     window, plain = fold("window"), fold("plain")
     text = launch_of(window, window.inputs(4, 16, 1024, 1024, 64), edges).text
-    (first, second) = [line.strip() for line in text.splitlines() if line.strip()[:3] == "if "]
+    (first, second) = [line.strip() for line in text.splitlines() if line.strip()[:4] == "if ("]
     assert first == second and "(0 + om + (r1 + 127) * -1) < 0" in first and " | " in first
-    assert "if " not in launch_of(plain, plain.inputs(4, 16, 1024, 1024, 64), edges).text
+    assert "if (" not in launch_of(plain, plain.inputs(4, 16, 1024, 1024, 64), edges).text
 
 
 def test_statistics_of_rows_are_results_of_the_same_launch() -> None:

@@ -120,6 +120,7 @@ def test_dropout_leaves_out_weights_and_the_places_of_arguments_are_torchs() -> 
         fg.scaled_dot_product_attention(x, x, x, None, True)
 
 
+@pytest.mark.device("hosts")  # the GPU's machine model has other prices
 def test_attention_is_one_fold_and_without_search_three_kernels() -> None:
     parts = [tensor(part) for part in (Q, K, V)]
     for options in ({}, {"is_causal": True}, {"attn_mask": tensor(values(4, 5))}):

@@ -13,7 +13,11 @@ from itertools import pairwise, product
 from random import Random
 
 import pytest
-import z3
+
+try:
+    import z3
+except ModuleNotFoundError:
+    pytest.skip("z3 is not installed", allow_module_level=True)
 
 from fulgurite.core.node import SOURCES, Source
 from fulgurite.graph.ir import affine

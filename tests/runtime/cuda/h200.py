@@ -92,6 +92,11 @@ found = [fg.softmax(x, axis=-1), fg.layer_norm(x, (65,)), x @ x.T, fg.sort(x, ax
 for one in found: one.numpy()
 q = fg.Tensor(rng.standard_normal((2, 70, 32)).astype("float32")).astype("bfloat16")
 (fg.softmax(q @ fg.swapaxes(q, -1, -2), axis=-1) @ q).numpy()
+a = fg.Tensor(rng.standard_normal((1000, 1024)).astype("float32")).astype("bfloat16").realize()
+fg.relu(a @ fg.swapaxes(a, 0, 1)).numpy()  # Hopper's own forms from here on
+n, h = fg.arange(200), fg.swapaxes(a[:, :1000].reshape(1000, 40, 25), 0, 1)[:, :200, :16].realize()
+s = fg.where(n[:, None] >= n, h @ fg.swapaxes(h, -1, -2), -float("inf"))
+(fg.softmax(s, axis=-1) @ h).numpy()
 print("sample ran")
 """
 
