@@ -36,9 +36,9 @@ from ...core.ops.movement import (
     shrink,
 )
 from ...core.ops.reduce import REDUCE, SCAN, identity_of, reduce_node
-from ...core.pattern import constant_op, p, stays_whole
-from ...core.rewrite import rewrite
-from ...core.sym import varies
+from ...core.rewriting.pattern import constant_op, p, stays_whole
+from ...core.rewriting.rewrite import rewrite
+from ...core.symbolic.sym import varies
 from .laws import SIMPLIFY, a, b, counted, floating, k, m, n, ordered, q, whole
 
 rule = SIMPLIFY.rule

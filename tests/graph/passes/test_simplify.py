@@ -47,7 +47,7 @@ from fulgurite.core.ops.movement import (
     window,
 )
 from fulgurite.core.ops.reduce import reduce_node, scan_node
-from fulgurite.core.pattern import Law, Rules, constants, variables
+from fulgurite.core.rewriting.pattern import Law, Rules, constants, variables
 from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.graph.passes.simplify import holds, simplify
 from tests.lawcheck import check_law, check_rules, check_same, law_instances, prove, random_graph

@@ -15,7 +15,7 @@ from ....core.dtype import DType, bfloat16, float32, float64, int8, int32, int64
 from ....core.lazy_dataclass import dataclass
 from ....core.ops.elementwise import CAST
 from ....core.ops.index import LOAD
-from ....core.sym import plain, varies
+from ....core.symbolic.sym import plain, varies
 from ....kernel.contract.analysis import Block, Part
 from ....kernel.contract.im2col import View, im2col_view, with_fixed_axes
 from ....kernel.contract.problem import GemmProblem, Operand, batch_outer_columns, read

@@ -14,7 +14,7 @@ from math import prod
 
 from ....core.dtype import DType
 from ....core.ops.index import LOAD
-from ....core.sym import choosing
+from ....core.symbolic.sym import choosing
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_chunks

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import lcm
 
 from ....core.lazy_dataclass import dataclass
-from ....core.sym import plain, varies
+from ....core.symbolic.sym import plain, varies
 from ....kernel.contract.analysis import Block
 from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_block_nearby, k_chunks
 from ..tiling import GEMM
