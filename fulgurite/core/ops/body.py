@@ -13,7 +13,7 @@ from typing import Any
 
 from ..node import Node, make, remember, toposort
 from ..op import Array
-from ..substitute import substitute
+from ..rewriting.substitute import substitute
 from .effect import ASSIGN, CALL, CUSTOM, DETACH, HOSTS, UNWATCH, WATCH, HostFunction
 from .leaf import CONST, IOTA, PARAM, SINK, param
 from .movement import UNWINDOW
