@@ -93,7 +93,7 @@ def opened(browser: Any, page: Any, name: str, folder: Path) -> dict[str, float]
     largest = tab.evaluate(
         "() => { const boxes = d3.selectAll('g.group').data(); const t = performance.now();"
         " if (boxes.length) clicked(boxes.sort((a, b) => b.nodes.length - a.nodes.length)[0]);"
-        " return performance.now() - t; }"
+        " arrived(); return performance.now() - t; }"
     )
     search = tab.evaluate(
         "() => { const t = performance.now(); search('exp'); return performance.now() - t; }"

@@ -51,6 +51,8 @@ class Answers(tuple[Answer, ...]):
     def __str__(self) -> str:
         return "\n".join(map(str, self)) if self else "nothing to answer: nothing was compiled here"
 
+    __repr__ = __str__
+
     def about(self, topic: str) -> Answers:
         """The answers to questions of one kind."""
         if topic not in TOPICS:

@@ -76,6 +76,10 @@ def compare(
     for name in (device_a, device_b):
         if not has_device(name):
             raise ArgumentError(f"there is no device {name!r}", "fulgurite doctor lists them")
+    if not callable(function):
+        raise ArgumentError(f"{type(function).__name__} is not a function", "give a function")
+    if rtol is not None and not rtol >= 0:
+        raise ArgumentError(f"rtol is {rtol}", "give a number from 0 on")
     if isinstance(function, Jitted):
         function = function.__wrapped__
     with config(device=device_a), Profile() as ran:

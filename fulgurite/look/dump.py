@@ -71,6 +71,10 @@ MOST_CLASSES = 200  # of an e-graph that are listed
 
 def viz_data(*things: Any, profile: Profile | None = None, assembly: bool = True) -> dict[str, Any]:
     """The data of tensors, of a jitted function's newest capture, or of a compiled graph."""
+    if profile is not None and not isinstance(profile, Profile):
+        raise ArgumentError(
+            f"profile is {type(profile).__name__}", "give what `with fg.profile() as p` made"
+        )
     return _Dump(_inspected(things), assembly).data(profile)
 
 

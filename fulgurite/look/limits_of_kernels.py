@@ -64,6 +64,9 @@ def outside_kernels(profile: Profile) -> Found:
         "capturing": first,
         "Python": "put the step into a function and fg.jit it: a call is one launch then",
     }[largest]
+    looked = profile.cache.get("schedule hits", 0) or spans["compiling"]
+    if largest == "Python" and (spans["capturing"] or not looked):  # it is replayed already
+        advice = "look at what is between the calls: reading data, printing, asking for values"
     return f"where do {duration(whole)} go?", because, advice
 
 

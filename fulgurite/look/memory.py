@@ -84,6 +84,10 @@ class MemoryReport:
             [h for h in earlier.holders if h.key not in now],
         )
 
+    def __repr__(self) -> str:
+        held = f"{number_of(len(self.holders), 'value')}, {readable(self.bytes)}"
+        return f"<memory report of {held}: print shows a table>"
+
     def __str__(self) -> str:
         lines = [f"{number_of(len(self.holders), 'value')}, {readable(self.bytes)}"]
         for name, stats in self.devices.items():

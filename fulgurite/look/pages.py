@@ -44,6 +44,9 @@ class Page:
     def __init__(self, data: Mapping[str, Any], title: str) -> None:
         self.data, self.title = data, title
 
+    def __repr__(self) -> str:
+        return f"<page {self.title!r}: save(path) writes it>"
+
     @property
     def html(self) -> str:
         """Its text."""

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from ..errors import ArgumentError
 from ..graph.ir.kernel import Schedule
 from ..runtime.device import devices_in_use
+from ..runtime.holders import number_of
 from ..runtime.realize import cache_stats
 from ..runtime.recording import NOW, QUIET, Copy, Event, Launches
 from .attribution import ItemFacts, facts_of
 from .limits import Rates, rates_of
-from .tables import show_profile
+from .tables import duration, show_profile
 
 _lock = threading.Lock()
 _open: list[Profile] = []  # those being taken, the innermost last
@@ -87,6 +88,10 @@ class Profile:
     # --- recording -------------------------------------------------------------------------------
 
     def __enter__(self) -> Profile:
+        if self.begin:
+            raise ArgumentError(
+                "this profile was taken already", "take another one: with fg.profile() as p"
+            )
         self._before = _hits()
         with _lock:
             self._outer = _open[-1] if _open else None
@@ -243,10 +248,16 @@ class Profile:
             raise ArgumentError(f"there is no table by {by!r}", f"one of {', '.join(rows)}")
         if not isinstance(most, int) or most < 1:
             raise ArgumentError(f"a table of {most} rows", "give a number of rows from 1 on")
+        if not self.begin:
+            return "nothing was recorded: with fg.profile() as p: ... takes a profile"
         return show_profile(self, getattr(self, rows[by]), by, most)
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        runs = number_of(len(self.runs), "run")
+        return f"<profile of {runs} of kernels in {duration(self.seconds)}: print shows a table>"
 
     def trace(self) -> dict[str, Any]:
         """Chrome's trace format, which Perfetto opens: what JSON can hold."""

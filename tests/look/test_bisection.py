@@ -83,6 +83,10 @@ def test_modules_that_live_on_another_device_can_be_compared() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="int is not a function"):
+        fg.compare(3, "cpu", "reference")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="rtol is -1"):
+        fg.compare(fg.exp, "cpu", "reference", fg.ones(3), rtol=-1)
     with pytest.raises(ArgumentError, match="there is no device 'moon'"):
         fg.compare(network, "moon", "cpu", fg.Tensor(DATA))
     with pytest.raises(ArgumentError, match="returns no tensor"):

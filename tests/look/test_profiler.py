@@ -167,6 +167,18 @@ def test_none_is_left_behind_by_an_error() -> None:
     assert p.folded() == "" and "no kernel ran" in str(p)
 
 
+def test_a_profile_is_taken_once_and_says_what_it_is() -> None:
+    p = Profile()
+    assert "nothing was recorded" in str(p)
+    with p:
+        (fg.Tensor(DATA) + 1).realize()
+    assert repr(p).startswith("<profile of 1 run of kernels in ")
+    with pytest.raises(ArgumentError, match="taken already"), p:
+        pass
+    with pytest.raises(ArgumentError, match="profile is int"):
+        fg.viz(fg.Tensor(DATA) + 1, profile=3)  # type: ignore[arg-type]
+
+
 def test_other_threads_are_recorded_too() -> None:
     x = fg.Tensor(DATA).realize()
     with fg.profile() as p:
