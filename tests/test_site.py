@@ -55,6 +55,24 @@ def test_links_lead_to_files_that_pages_show_and_anchors_are_there(path: Path) -
             assert found[3][1:] in names_in(ROOT / target), f"{source} links to {found[3]}"
 
 
+GUIDES = [path for path in FILES if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
+NAMED = re.compile(r"`([\w./-]+\.(?:py|c|js|md|toml)|[\w.-]+(?:/[\w.-]+)+)`")
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_source_files_that_a_document_names_are_there(path: Path) -> None:
+    named = set(NAMED.findall(path.read_text(encoding="utf-8")))
+    roots = [ROOT, ROOT / "fulgurite", DOCS, ROOT / "bench"]
+    folders = {root / name for name in named for root in roots if (root / name).is_dir()}
+    folders |= {(root / name).parent for name in named for root in roots if "/" in name}
+    for name in [name for name in named if re.search(r"\.(py|c|js)$", name)]:
+        places = [*roots, *folders] if "/" not in name else roots  # a bare name: of a folder named
+        assert any([(place / name).is_file() for place in places]) or name in THEIRS, name
+
+
+THEIRS = {"train.py", "script.py", "attention.py"}  # of readers
+
+
 def test_links_are_those_of_the_page_and_names_of_files_become_headings() -> None:
     text = "[a](docs/jit.md#cost), [docs/why.md](docs/why.md), ![b](docs/pictures/x.png), [c](https://a.b/)"
     assert pages.relinked(text, "README.md", "index.md") == (
