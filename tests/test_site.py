@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from fulgurite.cli.look import written
+
 pytestmark = pytest.mark.device("none")
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +113,12 @@ def test_pages_are_made_of_results_examples_and_the_gallery(
 def test_what_the_gallery_shows_is_there() -> None:
     examples = {path.stem for path in pages.examples()}
     assert len(gallery.GALLERY) == 5 and {one.example for one in gallery.GALLERY} <= examples
+
+
+@pytest.mark.parametrize(("kernels", "ops"), [(1, 1), (11, 203)])
+def test_the_gallery_reads_what_the_command_says_of_a_page(kernels: int, ops: int) -> None:
+    found = gallery.WROTE.search(f"3 kernels\n{written(Path('page.html'), kernels, ops)}\n")
+    assert found is not None and found.groups() == (str(kernels), str(ops))
 
 
 SOUND = """<link rel=stylesheet href=a.css><script src=a.js></script><h2 id=x>x</h2>

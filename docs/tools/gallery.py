@@ -44,6 +44,9 @@ GALLERY = (
 )  # fmt: skip
 
 
+WROTE = re.compile(r"wrote .*: (\d+) kernels? of (\d+) ops?$", re.MULTILINE)
+
+
 def made(one: Shown, folder: Path) -> dict[str, str | int]:
     """Write the page of an example; what the gallery says of it."""
     path = folder / f"{one.example}.html"
@@ -59,7 +62,7 @@ def made(one: Shown, folder: Path) -> dict[str, str | int]:
     done = subprocess.run(
         command, cwd=ROOT, env=environment, check=False, text=True, capture_output=True
     )
-    found = re.search(r"wrote .*: (\d+) kernels of (\d+) ops", done.stdout)
+    found = WROTE.search(done.stdout)
     if done.returncode or found is None:
         raise SystemExit(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
     size = path.stat().st_size

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FulguriteError, is_ours
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..look.profiler import Profile
 
 WORDS = """Options may also stand right behind SCRIPT; from the first other word on, from -- or from
@@ -248,7 +250,6 @@ def _why(arguments: argparse.Namespace) -> int:
 def _viz(arguments: argparse.Namespace) -> int:
     from ..look.dump import viz_data
     from ..look.pages import Page
-    from ..runtime.holders import number_of
 
     code, found = _profiled("viz", arguments)
     if found is None:
@@ -266,9 +267,15 @@ def _viz(arguments: argparse.Namespace) -> int:
     chosen, title = graphs[arguments.graph - 1], os.path.basename(arguments.script)
     data = viz_data(chosen, profile=found, assembly=not arguments.no_assembly)
     path = Page(data, title).save(arguments.output)
-    kernels, ops = len(data["kernels"]), len(data["graph"]["nodes"])
-    print(f"wrote {path}: {number_of(kernels, 'kernel')} of {number_of(ops, 'op')}")
+    print(written(path, len(data["kernels"]), len(data["graph"]["nodes"])))
     return code
+
+
+def written(path: Path, kernels: int, ops: int) -> str:
+    """What is said of a page that was written."""
+    from ..runtime.holders import number_of
+
+    return f"wrote {path}: {number_of(kernels, 'kernel')} of {number_of(ops, 'op')}"
 
 
 def _trace(arguments: argparse.Namespace) -> int:
