@@ -24,15 +24,22 @@ from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, constant
-from ..core.ops.collective import COMMUNICATES
+from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import TAPE, WATCH
-from ..core.ops.leaf import BUFFER, new_buffer
+from ..core.ops.leaf import new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR, Tape
 from ..runtime.device import get_device, several_devices
-from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
+from ..runtime.realize import (
+    OBSERVER,
+    memory_node,
+    realize,
+    realize_together,
+    storage_of,
+    value_node,
+)
 from ..runtime.unmaterialized import Fresh
 from ..tensor import SCOPES, Tensor, is_recording
 from ..tensor.from_data import array_node
@@ -327,7 +334,10 @@ class Capture:
             raise Inline("its tensors are on several devices")
         self.device = next(iter(devices), self.options.device)
         self.numbers.device = self.device
-        if self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary:
+        vary = self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary
+        bases = [value_node(node) for node in nodes]
+        split = any([base is not None and base.op is UNSHARD for base in bases])
+        if self.seen is not None and vary and not split:
             self.sizes = self._sizes(self.seen, nodes)
         for node in nodes:
             leaf = node.op is WATCH and node.arg[0] == TAPE
@@ -352,19 +362,25 @@ class Capture:
         for number, (name, tensor, path) in enumerate(self.survey.tensors):
             while True:
                 old = tensor.entry.node
-                base = _whole_value(old)
+                base = value_node(old)
                 if base is None:
                     realize([tensor.entry])
                     continue
                 axes = self.dynamic.get(path)
+                if axes and base.op is UNSHARD:
+                    raise Inline(f"{path} is kept in shards, and its sizes are to vary")
                 how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
                     self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
                 shape, free = self._shape(number, base)
+                held = memory_node(base)
+                shape = held.shape if base.op is UNSHARD else shape
                 buffer = new_buffer(how.most if how else shape, base.dtype, self.device)
                 node = how.stand_in(buffer, base.shape) if how else buffer
                 if how is None and not free:
-                    REGISTRY.attach(buffer, storage_of(base))
+                    REGISTRY.attach(buffer, storage_of(held))
+                if base.op is UNSHARD:
+                    node = UNSHARD(buffer, arg=base.arg)
                 if old.op is WATCH and TAPE in old.watched:
                     node = WATCH(node, arg=old.arg)
                 if REGISTRY.rebind(tensor.entry, old, node):
@@ -388,7 +404,8 @@ class Capture:
 
     def _bases(self) -> dict[Node, Node]:
         """What each placeholder stands for, where its size is fixed."""
-        return {p.buffer: p.base for p in self.placeholders if p.varying is None and not p.free}
+        fixed = [p for p in self.placeholders if p.varying is None and not p.free]
+        return {p.buffer: memory_node(p.base) for p in fixed}
 
     def _forget(self) -> None:
         for placeholder in self.placeholders:
@@ -495,7 +512,7 @@ class Capture:
             roots = [constant(0, uint32)]
         self._close_sizes()
         escaped = self._escaped({t.entry for t in template.results}, first)
-        normal = _normalized(roots)
+        normal = self._normalized(roots)
         places, foreign = self._places(normal.buffers, begin)
         if problem := escaped or foreign or self._elsewhere(roots):
             raise CannotRemake(problem)
@@ -505,6 +522,15 @@ class Capture:
     def _assigned(self) -> list[tuple[int, Placeholder]]:
         """The tensors that have another value now, with their numbers."""
         return [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
+
+    def _normalized(self, roots: list[Node]) -> Normal:
+        """The key of what the function computed; shards are of sizes that are known."""
+        found = normalize(roots)
+        if self.sizes is not None and any([node.op in COMMUNICATES for node in found.nodes]):
+            assert self.seen is not None
+            self.seen.fixed[self.sizes.signature] += 1
+            raise SizesDecide
+        return found
 
     def _close_sizes(self) -> None:
         """Settle what sizes decided; an error where they decided everything."""
@@ -544,7 +570,8 @@ class Capture:
         results = len(template.results)
         expected = [
             Expected(type(s.tensor), s.base.shape, s.base.dtype, self.device,  # type: ignore[arg-type]
-                     s.node.op is WATCH, s.path, s.varying, s.free)
+                     s.node.op is WATCH, s.path, s.varying, s.free,
+                     s.base.arg if s.base.op is UNSHARD else None)
             for s in self.placeholders
         ]  # fmt: skip
         variables = self.survey.variables.settle(self.survey, normal.values)
@@ -667,19 +694,3 @@ def _observation() -> tuple[str, str]:
             return _HINTS[frame.f_code.co_name]
         frame = frame.f_back
     return "the value of a tensor is asked for", "return it, and look at it after the call"
-
-
-def _whole_value(node: Node) -> Node | None:
-    """The BUFFER of a node's value, if there is one."""
-    found = value_node(node)
-    if found is not None and found.op is not BUFFER:
-        raise Inline("one of its tensors is kept in shards")
-    return found
-
-
-def _normalized(roots: list[Node]) -> Normal:
-    """The key of what a function computed, in this process alone."""
-    found = normalize(roots)
-    if any([node.op in COMMUNICATES for node in found.nodes]):
-        raise Inline("it exchanges values with other ranks")
-    return found

@@ -25,6 +25,7 @@ from ..config import Options, config
 from ..core.dtype import DType, array_of_bits, encode
 from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape
+from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
 from ..core.rewriting.substitute import substitute
@@ -37,9 +38,12 @@ from ..runtime.device import Buffer, NumberBlock, get_device
 from ..runtime.device import Replay as Launcher
 from ..runtime.realize import (
     Compiled,
+    adopt,
     check_finite,
     inputs_of,
+    joined,
     lookup,
+    memory_node,
     name_the_line,
     realize_together,
     value_node,
@@ -47,7 +51,7 @@ from ..runtime.realize import (
 from ..runtime.sizes.automatic import SizedGraph
 from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import About, Fresh
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from .dynamic_shapes import Varying, padded, sizes_of, unbound
 from .exclusive import are_sole, counts_are_exact, is_sole
 from .sizes import CallSizes
@@ -85,13 +89,15 @@ class Expected:
     path: str
     varying: Varying | None = None
     free: frozenset[int] = frozenset()  # axes whose sizes vary, and are looked at together
+    split: Any = None  # mesh, layout and whether that is weak, if it is kept in shards
 
     def memory(self, tensor: Any) -> Any:
         """The memory of a tensor, None if it is pending; raises `GuardFailure` if it is another."""
         entry, kind = tensor.entry, type(tensor)
         if type(entry) is Fresh and kind is self.type:
             value: Any = entry.value
-            if type(value) is tuple and value[1] == self.about and not self.leaf:
+            plain = not self.leaf and self.split is None
+            if type(value) is tuple and value[1] == self.about and plain:
                 return value[0]  # without making a node for it
         node = entry.node
         base = value_node(node)
@@ -126,6 +132,8 @@ class Expected:
         shape = node.shape if base is None else base.shape
         if shape != self.shape and not self.fits(shape):
             return f"{self.path} has shape {show(shape)}, not {show(self.shape)}"
+        if base is not None and (base.arg if base.op is UNSHARD else None) != self.split:
+            return f"{self.path} is split over ranks in another way"
         if node.dtype is not self.dtype:
             return f"{self.path} is {node.dtype}, not {self.dtype}"
         if (node.device or self.device) != self.device:
@@ -159,6 +167,8 @@ class Replay:
         sizes: CallSizes | None = None,
     ) -> None:  # fmt: skip
         self.sizes = sizes
+        # do all ranks run it together, and exchange values?
+        self.is_spmd = any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure])
         self._sized: SizedGraph | None = None
         self._launches: dict[tuple[int, ...], tuple[Launcher | None, list[int], list[Any]]] = {}
         self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
@@ -199,7 +209,7 @@ class Replay:
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""
         exact = counts_are_exact() and not self.options.check_nan
-        if self.sizes or hosts_in(self.normal.structure) or not exact:
+        if self.sizes or self.is_spmd or hosts_in(self.normal.structure) or not exact:
             return ()
         fixed = [(i, out) for i, out in self.assigned if i in self.params
                  and self.expected[i].varying is None and self._is_alike(i, out)]  # fmt: skip
@@ -221,6 +231,8 @@ class Replay:
     def _gifts(self, given: list[int]) -> dict[int, int]:
         """For results the given tensors whose memory they may take, of the same shape and dtype."""
         found: dict[int, int] = {}
+        if self.is_spmd:
+            return found
         left = [i for i in given if i in self.params and i not in self.written
                 and self.expected[i].varying is None and not self.expected[i].leaf]  # fmt: skip
         for out in range(self.results):
@@ -250,7 +262,7 @@ class Replay:
         """The plan as one launch from addresses to results, if it is one."""
         if over not in self._programs:
             found = self.plan(over)[0].plan.executor.replay(over)
-            if self.varies or self.options.poison or self.options.check_nan:
+            if self.varies or self.is_spmd or self.is_watched:
                 found = None
             self._value_places[over] = found.places_of(self.variables) if found else []
             self._programs[over] = found
@@ -506,12 +518,15 @@ class Replay:
         if self._sized is not None:
             return self._of_sizes(self._sized, bound, tensors, inputs, known)
         compiled, constants = self.plan()
+        if compiled.spmd is not None:
+            known = {**joined(compiled.spmd, self.normal), **known}
         try:
             memories = compiled.plan.run([*inputs, *constants], known, self.options.poison)
         except BoundsError:
-            self._name_the_line(inputs, known)
+            if not self.is_spmd:
+                self._name_the_line(inputs, known)
             raise
-        if self.options.check_nan:
+        if self.options.check_nan and not self.is_spmd:
             bound_roots, normal = self._bound_roots(), self.normal._replace(values=known)
             check_finite(bound_roots, normal, inputs, memories)
         if self.sized:
@@ -607,7 +622,30 @@ class Replay:
         late = [(i, out) for i, out in self.assigned if memories[out] is not None]
         if late and not self._assign(late, bound, tensors, memories, abouts):
             return None
-        return [_held(memories[out], abouts[out]) for out in range(self.results)]
+        return [self._held(out, memories[out], abouts[out]) for out in range(self.results)]
+
+    def _split(self, out: int) -> Any:
+        """How a root is split over ranks, if it is."""
+        spmd = self.plan()[0].spmd if self.is_spmd else None
+        return None if spmd is None else spmd.layouts[out]
+
+    def _held(self, out: int, memory: Any, about: Any) -> Tensor:
+        """A tensor of memory that a plan has just written."""
+        split = self._split(out)
+        if split is not None:
+            return wrap(adopt(self.roots[out], memory, self.device, {}, split))
+        tensor = Tensor.__new__(Tensor)
+        tensor.entry, tensor.grad = Fresh(memory, about), None
+        return tensor
+
+    def _node(self, out: int, memory: Any, about: Any, split: Any) -> Node:
+        """A node for memory that a plan has just written."""
+        if split is not None:
+            return adopt(self.roots[out], memory, self.device, {}, split)
+        buffer = new_buffer(*about)
+        buffer.origins = self.roots[out].origins
+        REGISTRY.attach(buffer, memory)
+        return buffer
 
     def _assign(
         self, late: list[tuple[int, int]], bound: Bound, tensors: Sequence[Tensor],
@@ -626,14 +664,13 @@ class Replay:
                 alone = len(REGISTRY.reading) == 1 and counts_are_exact()
                 anew: list[tuple[Entry, Node, Node]] = []
                 for i, out in late:
-                    shape, dtype, device = abouts[out]
-                    entry = tensors[i].entry
-                    if alone and shape == self.expected[i].shape and is_sole(entry):
+                    shape, entry, expected = abouts[out][0], tensors[i].entry, self.expected[i]
+                    split = self._split(out)
+                    whole = split is None and expected.split is None
+                    if alone and whole and shape == expected.shape and is_sole(entry):
                         continue
-                    buffer = new_buffer(shape, dtype, device)
-                    buffer.origins = self.roots[out].origins
-                    REGISTRY.attach(buffer, memories[out])
-                    node = tape_leaf(buffer, tensors[i]) if self.expected[i].leaf else buffer
+                    made = self._node(out, memories[out], abouts[out], split)
+                    node = tape_leaf(made, tensors[i]) if expected.leaf else made
                     anew.append((entry, entry.node, node))
                 if not REGISTRY.rebind_all(anew):
                     return False
@@ -660,13 +697,6 @@ def _bits(number: Any, dtype: DType) -> int:
         raise GuardFailure(str(problem)) from None
 
 
-def _held(memory: Buffer, about: Any) -> Tensor:
-    """A tensor of memory that a plan has just written."""
-    tensor = Tensor.__new__(Tensor)
-    tensor.entry, tensor.grad = Fresh(memory, about), None
-    return tensor
-
-
 def _base(node: Node) -> Node:
     """The BUFFER of a tensor that is known."""
     found = value_node(node)
@@ -675,6 +705,6 @@ def _base(node: Node) -> Node:
 
 
 def _memory(node: Node) -> Any:
-    memory = REGISTRY.memory(_base(node))
+    memory = REGISTRY.memory(memory_node(_base(node)))
     assert memory is not None, f"{node!r} has memory"
     return memory

@@ -467,7 +467,8 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
         try:
             found = compiled.plan.run(inputs, values, current().poison)
         except BoundsError:
-            name_the_line(roots, normal, inputs)
+            if compiled.spmd is None:  # other ranks would not take part
+                name_the_line(roots, normal, inputs)
             raise
         if checked and compiled.spmd is None:  # of shards no rank has the values
             check_finite(roots, normal, inputs, found)
@@ -590,6 +591,11 @@ def value_node(node: Node) -> Node | None:
         if node.realized is not None and (found := node.realized()) is not None:
             return found
     return node if is_memory(node) else None
+
+
+def memory_node(base: Node) -> Node:
+    """The BUFFER of what `value_node` found: of shards, that of this rank's part."""
+    return base.src[0] if base.op is UNSHARD else base
 
 
 def cache_stats() -> dict[str, dict[str, int]]:
