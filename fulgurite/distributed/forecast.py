@@ -6,7 +6,9 @@ does not exist, and partitioned for the mesh; nothing runs. Graphs are built for
 what a block adds is added for the others, since blocks are alike.
 The network model: a collective over n ranks that sends b bytes from each takes
 `latency * rounds + b / bandwidth`, with the bandwidth of the slowest link it crosses (a node's
-inner links, or the network); sums of gradients hide behind a share of the backward pass.
+inner links, or the network); sums of gradients hide behind a share of the backward pass. Compute is
+products, and the host's time for the nodes of a graph. Rates of `cpu` are fitted to measurements
+(bench/scaling.py), those of `h100` are assumptions.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class Machine:
     outer_latency: float
     value_bytes: int = 4
     overlap: float = 0.5  # the share of the backward pass that gradient sums hide behind
+    node_seconds: float = 0.0  # of the host for a node of the graph, of a step that is not jitted
 
     def link(self, mesh: MeshAxes, axes: tuple[str, ...]) -> tuple[float, float]:
         """Bandwidth and latency of the slowest link that ranks of a group share."""
@@ -61,8 +64,8 @@ class Machine:
 MACHINES = {
     # 8 GPUs of a node: dense bfloat16 at 40 % of 989 TFLOP/s, 450 GB/s links, 400 Gbit/s a GPU
     "h100": Machine("h100", 0.4 * 989e12, 8, 450e9, 50e9, 5e-6, 15e-6, 2),
-    # cores of one machine, exchanging through its memory
-    "cpu": Machine("cpu", 40e9, 1 << 30, 2e9, 0.1e9, 100e-6, 500e-6, 4, 0.0),
+    # cores of one machine, exchanging through its memory: fitted by bench/scaling.py
+    "cpu": Machine("cpu", 85e9, 1 << 30, 3.9e9, 0.1e9, 61e-6, 500e-6, 4, 0.0, 19.6e-6),
 }
 
 
@@ -89,6 +92,7 @@ class Cost:
     """What one rank does in a step."""
 
     flops: float = 0.0
+    nodes: float = 0.0  # of the graph of the step
     values: float = 0.0  # elements of weights on this rank
     states: float = 0.0  # elements that the optimizer keeps
     activations: float = 0.0  # elements that products of the forward pass make
@@ -100,7 +104,8 @@ class Cost:
         """The costs of both, the second so many times."""
         keys = {*self.sent, *other.sent}
         return Cost(
-            self.flops + times * other.flops, self.values + times * other.values,
+            self.flops + times * other.flops, self.nodes + times * other.nodes,
+            self.values + times * other.values,
             self.states + times * other.states, self.activations + times * other.activations,
             {k: self.sent.get(k, 0) + times * other.sent.get(k, 0) for k in keys},
             {k: int(self.calls.get(k, 0) + times * other.calls.get(k, 0)) for k in keys},
@@ -181,6 +186,7 @@ def _count(shape: Shape) -> int:
 
 def _counted(roots: list[Node], mesh: MeshAxes, found: Cost) -> Cost:
     normal = normalize(roots)
+    found.nodes += len(normal.nodes)
     local = partition(restore(normal.structure, normal.constants)).sink
     forward = set(toposort([local.src[0]]))
     for node in toposort([local]):
@@ -221,7 +227,7 @@ def forecast(
     cost: Cost, machine: Machine, mesh: MeshAxes, pipe: int = 1, micro: int = 8
 ) -> Forecast:
     """The seconds and the memory of a step; `pipe` stages share its blocks."""
-    compute = cost.flops / machine.flops / pipe
+    compute = (cost.flops / machine.flops + cost.nodes * machine.node_seconds) / pipe
     spent: dict[str, float] = {}
     for axes, elements in cost.sent.items():
         bandwidth, latency = machine.link(mesh, axes)

@@ -1,0 +1,156 @@
+"""The scaling model beside measurements: data-parallel steps of small GPTs on 1, 2 and 4 ranks.
+
+    python bench/scaling.py            measure, fit, print
+    python bench/scaling.py --save     and into bench/results/scaling.json
+
+A rank's processor time is what is measured: on a machine with fewer cores than ranks it is the time
+that a step would take if every rank had a core, and a busy machine hardly changes it. Rates of the
+machine `cpu` (fulgurite/distributed/forecast.py) are fitted to three networks on 1 and 2 ranks;
+all on 4 ranks, and a fourth network on any, are predictions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+# blocks, width, heads, length, words; sequences of a rank
+SIZES = {
+    "wide": ((4, 256, 4, 64, 128), 8),
+    "small": ((2, 128, 4, 64, 128), 8),
+    "short": ((3, 192, 4, 32, 128), 8),
+    "unseen": ((2, 256, 4, 64, 512), 4),
+}
+RANKS = (1, 2, 4)
+
+
+def step(sizes: Any, batch: int, steps: int, out: str) -> None:
+    """One rank: the least processor time of a step."""
+    import fulgurite as fg
+    from fulgurite import optim
+    from fulgurite.distributed import plans
+    from fulgurite.distributed.forecast import Net
+    from fulgurite.distributed.mesh import job
+    from fulgurite.distributed.models import GPT
+
+    net = Net(*sizes)
+    rank, size = job()
+    mesh = fg.Mesh({"data": size})
+    fg.random.seed(0)
+    model = GPT(net.words, net.width, net.heads, net.blocks, net.length)
+    model.shard(plans.data_parallel(mesh))
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    rng = np.random.default_rng(0)
+    busy = []
+    for _ in range(steps):
+        rows = rng.integers(0, net.words, (batch * size, net.length + 1))
+        worked = time.process_time()
+        x, y = (fg.shard(part, mesh, {"data": 0}) for part in (rows[:, :-1], rows[:, 1:]))
+        loss = fg.cross_entropy(model(x).transpose(1, 2), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        busy.append(time.process_time() - worked)
+    if rank == 0:
+        Path(out).write_text(json.dumps(float(np.median(busy[steps // 2 :]))))
+
+
+def measure(name: str, ranks: int, steps: int) -> float:
+    """Seconds of a step on so many ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = f"{folder}/out.json"
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT), "FULGURITE_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "fulgurite", "launch", "-n", str(ranks), str(HERE),
+                   "--rank", name, "--steps", str(steps), "--out", out]  # fmt: skip
+        subprocess.run(command, env=environment, check=True)
+        return float(json.loads(Path(out).read_text()))
+
+
+def fit(found: dict[tuple[str, int], float]) -> Any:
+    """The machine whose rates fit the measurements of 1 and 2 ranks best."""
+    from fulgurite.distributed.forecast import MACHINES
+
+    names = [name for name in SIZES if name != "unseen"]
+    costs = {key: cost(*key) for key in found}
+    alone = [[costs[n, 1].flops, costs[n, 1].nodes] for n in names]
+    rates = positive(alone, [found[n, 1] for n in names])
+    extra = [found[n, 2] - found[n, 1] for n in names]
+    sent = [[sum(costs[n, 2].sent.values()) * 4, sum(costs[n, 2].calls.values())] for n in names]
+    links = positive(sent, extra)
+    return replace(
+        MACHINES["cpu"], flops=1 / max(rates[0], 1e-15), node_seconds=rates[1],
+        inner_bandwidth=1 / max(links[0], 1e-15), inner_latency=links[1],
+    )  # fmt: skip
+
+
+def positive(rows: list[list[float]], wanted: list[float]) -> list[float]:
+    """Least squares of relative errors, no rate below zero."""
+    scale = np.array(wanted)
+    table = np.array(rows) / np.maximum(np.abs(scale), 1e-4)[:, None]
+    right = scale / np.maximum(np.abs(scale), 1e-4)
+    kept = list(range(table.shape[1]))
+    while True:
+        some, *_ = np.linalg.lstsq(table[:, kept], right, rcond=None)
+        if (some >= 0).all() or len(kept) == 1:
+            break
+        kept.remove(kept[int(some.argmin())])
+    rates = np.zeros(table.shape[1])
+    rates[kept] = np.maximum(some, 0)
+    return [float(rate) for rate in rates]
+
+
+def cost(name: str, ranks: int) -> Any:
+    """What a rank does in a step."""
+    from fulgurite.distributed.forecast import Net, cost_of
+
+    sizes, batch = SIZES[name]
+    return cost_of(Net(*sizes), {"data": ranks}, "data", batch * ranks)
+
+
+def main() -> None:
+    """Measure, fit, predict, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rank", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--out", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
+    if options.rank:
+        step(*SIZES[options.rank], options.steps, options.out)
+        return
+    from fulgurite.distributed.forecast import forecast
+
+    found = {(n, r): measure(n, r, options.steps) for n in SIZES for r in RANKS}
+    machine = fit(found)
+    rows, worst = [], 0.0
+    for (name, ranks), seconds in found.items():
+        told = forecast(cost(name, ranks), machine, (("data", ranks),)).seconds
+        error = told / seconds - 1
+        worst = max(worst, abs(error))
+        rows.append([name, ranks, seconds, told, error])
+        print(f"{name:8} {ranks} ranks: measured {1e3 * seconds:7.1f} ms, predicted "
+              f"{1e3 * told:7.1f} ms, {error:+.0%}")  # fmt: skip
+    print(f"worst {worst:.0%}; fitted {machine}")
+    if options.save:
+        path = HERE.parent / "results" / "scaling.json"
+        path.write_text(json.dumps({"rows": rows, "machine": str(machine)}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
