@@ -372,9 +372,10 @@ class Capture:
                 how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
                     self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
+                shape: Any
                 shape, free = self._shape(number, base)
                 held = memory_node(base)
-                shape = held.shape if base.op is UNSHARD else shape
+                shape = shape if held is base else held.shape
                 buffer = new_buffer(how.most if how else shape, base.dtype, self.device)
                 node = how.stand_in(buffer, base.shape) if how else buffer
                 if how is None and not free:
