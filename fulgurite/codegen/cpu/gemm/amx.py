@@ -14,8 +14,8 @@ from ..tiling import GEMM
 from .avx512_asm import module_assembly
 
 _ROWS, _LINE = GEMM.amx_tile_rows, GEMM.amx_row_bytes
-_SAVED = ("%rbx", "%r12", "%r13", "%r14")
-_BLOCKS, _ADDS, _APART, _STEPS = _SAVED
+_SAVED = ("%rbx", "%r12", "%r13", "%r14", "%rbp")
+_BLOCKS, _ADDS, _APART, _STEPS, _LOW = _SAVED
 
 
 def amx_block(arguments: str, instruction: str, vectors: int, begin: str) -> list[str]:
@@ -25,6 +25,8 @@ def amx_block(arguments: str, instruction: str, vectors: int, begin: str) -> lis
     """
     parts = [f"PART_tiles{v}" for v in range(1, vectors + 1)]
     texts = [_tiles(name, instruction, v, vectors) for v, name in enumerate(parts, start=1)]
+    parts.append("PART_twice")
+    texts.append(_tiles(parts[-1], instruction, vectors, vectors, twice=True))
     declared = [f"declare dso_local void @{name}({_TILES})" for name in parts]
     return [_driver(arguments, vectors, begin), _run(vectors), module_assembly(texts), *declared]
 
@@ -32,13 +34,16 @@ def amx_block(arguments: str, instruction: str, vectors: int, begin: str) -> lis
 _TILES = "ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr"
 
 
-def _tiles(name: str, instruction: str, vectors: int, panel: int) -> str:
+def _tiles(name: str, instruction: str, vectors: int, panel: int, twice: bool = False) -> str:
     """`void f(ptr A, i64 bytes, ptr B, ptr C, i64 bytes, i64 steps, i64 blocks, i64 adds, ptr
-    shapes)`: blocks of rows, each over some steps of sixteen numbers along k."""
+    shapes)`: blocks of rows, each over some steps of sixteen numbers along k. One with `twice` the
+    rows, of whole panels, reads B from L2 half as often: its sums are all but two of the tiles."""
     places = [f"{_LINE * v}" if v else "" for v in range(vectors)]
     sums = [(f"{at}(%rcx,%r8)", f"%tmm{v}") for v, at in enumerate(places)]
-    columns = [(f"{at}(%r10,{_APART})", f"%tmm{4 + v}") for v, at in enumerate(places)]
     stack = 8 * (1 + len(_SAVED))
+    if twice:
+        sums += [(f"{at}(%r11,%r8)", f"%tmm{vectors + v}") for v, at in enumerate(places)]
+    below = ["movq %r8, %r11", "shlq $4, %r11", "addq %rcx, %r11"] if twice else []
     lines = [
         f"{name}:",
         *[f"pushq {register}" for register in _SAVED],
@@ -48,6 +53,7 @@ def _tiles(name: str, instruction: str, vectors: int, panel: int) -> str:
         "ldtilecfg (%rax)",
         f"movq ${_LINE * panel}, {_APART}",
         "1:",
+        *below,
         f"testq {_ADDS}, {_ADDS}",
         "je 2f",
         *[f"tileloadd {place}, {tile}" for place, tile in sums],
@@ -58,23 +64,21 @@ def _tiles(name: str, instruction: str, vectors: int, panel: int) -> str:
         "movq %rdi, %rax",
         "movq %rdx, %r10",
         f"movq %r9, {_STEPS}",
+        *([f"movq %rsi, {_LOW}", f"shlq $4, {_LOW}", f"addq %rdi, {_LOW}"] if twice else []),
         ".p2align 4",
         "4:",
-        "tileloadd (%rax,%rsi), %tmm3",
-    ]
-    for (place, column), (_, total) in zip(columns, sums, strict=True):
-        lines += [f"tileloadd {place}, {column}", f"{instruction} {column}, %tmm3, {total}"]
-    lines += [
+        *(_step_twice if twice else _step)(instruction, places),
         f"addq ${_LINE}, %rax",
+        *([f"addq ${_LINE}, {_LOW}"] if twice else []),
         f"addq ${_ROWS * _LINE * panel}, %r10",
         f"decq {_STEPS}",
         "jg 4b",
         *[f"tilestored {tile}, {place}" for place, tile in sums],
         "movq %rsi, %rax",
-        "shlq $4, %rax",
+        f"shlq ${5 if twice else 4}, %rax",
         "addq %rax, %rdi",
         "movq %r8, %rax",
-        "shlq $4, %rax",
+        f"shlq ${5 if twice else 4}, %rax",
         "addq %rax, %rcx",
         f"decq {_BLOCKS}",
         "jg 1b",
@@ -84,6 +88,30 @@ def _tiles(name: str, instruction: str, vectors: int, panel: int) -> str:
         ".p2align 4",
     ]
     return "\n".join(lines)
+
+
+def _step(instruction: str, places: list[str]) -> list[str]:
+    """One step: a tile of A times each tile of B."""
+    lines = ["tileloadd (%rax,%rsi), %tmm3"]
+    for v, at in enumerate(places):
+        lines.append(f"tileloadd {at}(%r10,{_APART}), %tmm{4 + v}")
+        lines.append(f"{instruction} %tmm{4 + v}, %tmm3, %tmm{v}")
+    return lines
+
+
+def _step_twice(instruction: str, places: list[str]) -> list[str]:
+    """One step of two tiles of A: the second takes those of B the other way, the last again."""
+    vectors = len(places)
+    lines = ["tileloadd (%rax,%rsi), %tmm6"]
+    for v, at in enumerate(places):
+        lines.append(f"tileloadd {at}(%r10,{_APART}), %tmm7")
+        lines.append(f"{instruction} %tmm7, %tmm6, %tmm{v}")
+    lines.append(f"tileloadd ({_LOW},%rsi), %tmm6")
+    for v, at in reversed(list(enumerate(places))):
+        if v + 1 < vectors:
+            lines.append(f"tileloadd {at}(%r10,{_APART}), %tmm7")
+        lines.append(f"{instruction} %tmm7, %tmm6, %tmm{vectors + v}")
+    return lines
 
 
 def _run(vectors: int) -> str:
@@ -119,14 +147,16 @@ def _run(vectors: int) -> str:
             *shape(4 + v, "%deep8", f"%line16{v}"),
         ]
     cases = " ".join([f"i64 {v}, label %tiles{v}" for v in range(1, vectors + 1)])
+    lines += _run_twice(vectors)
     lines += [
         f"  %upper = add i64 %columns, {_ROWS - 1}",
         f"  %vectors = udiv i64 %upper, {_ROWS}",
         f"  switch i64 %vectors, label %out [ {cases} ]",
     ]
     operands = "ptr %A, i64 %as, ptr %B, ptr %C, i64 %cs, i64 %steps, i64 %blocks, i64 %adds"
+    left = "ptr %Aleft, i64 %as, ptr %B, ptr %Cleft, i64 %cs, i64 %steps, i64 %single, i64 %adds"
     for v in range(1, vectors + 1):
-        lines += [f"tiles{v}:", f"  call void @PART_tiles{v}({operands}, ptr %shapes)",
+        lines += [f"tiles{v}:", f"  call void @PART_tiles{v}({left}, ptr %shapes)",
                   "  br label %out"]  # fmt: skip
     body = "\n".join([*lines, "out:", "  ret void"])
     head = f"define internal void @PART_run({operands}, i64 %high, i64 %deep, i64 %columns)"
@@ -135,6 +165,45 @@ def _run(vectors: int) -> str:
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
         "declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)"
     )
+
+
+def _run_twice(vectors: int) -> list[str]:
+    """Blocks of whole panels two at a time, with shapes of their own; what is left of them."""
+    whole = f"<8 x i16> <{', '.join([f'i16 {_LINE}'] * 8)}>"
+    high = f"<8 x i8> <{', '.join([f'i8 {_ROWS}'] * 8)}>"
+    return [
+        f"  %full = icmp eq i64 %columns, {_ROWS * vectors}",
+        f"  %tall = icmp eq i64 %high, {_ROWS}",
+        f"  %long = icmp eq i64 %deep, {_ROWS}",
+        "  %both = and i1 %full, %tall",
+        "  %plain = and i1 %both, %long",
+        "  %half = lshr i64 %blocks, 1",
+        "  %pairs = select i1 %plain, i64 %half, i64 0",
+        "  %some = icmp sgt i64 %pairs, 0",
+        "  %doubled = mul i64 %pairs, 2",
+        "  %single = sub i64 %blocks, %doubled",
+        f"  %down = mul i64 %doubled, {_ROWS}",
+        "  %adown = mul i64 %down, %as",
+        "  %cdown = mul i64 %down, %cs",
+        "  %Aleft = getelementptr i8, ptr %A, i64 %adown",
+        "  %Cleft = getelementptr i8, ptr %C, i64 %cdown",
+        "  br i1 %some, label %twice, label %once",
+        "twice:",
+        "  %square = alloca [64 x i8], align 64",
+        "  call void @llvm.memset.p0.i64(ptr align 64 %square, i8 0, i64 64, i1 false)",
+        "  store i8 1, ptr %square",
+        "  %widths = getelementptr i8, ptr %square, i64 16",
+        f"  store {whole}, ptr %widths, align 2",
+        "  %heights = getelementptr i8, ptr %square, i64 48",
+        f"  store {high}, ptr %heights, align 1",
+        "  call void @PART_twice(ptr %A, i64 %as, ptr %B, ptr %C, i64 %cs, i64 %steps, i64 %pairs, "
+        "i64 %adds, ptr %square)",
+        "  br label %once",
+        "once:",
+        "  %none = icmp eq i64 %single, 0",
+        "  br i1 %none, label %out, label %more",
+        "more:",
+    ]
 
 
 def _driver(arguments: str, vectors: int, begin: str) -> str:

@@ -31,8 +31,10 @@ def test_blocks_multiply_tiles_of_sixteen_rows(instruction: str) -> None:
     registers = KINDS[instruction]
     text = compile_assembly(block(registers).text, AMX)
     assert registers.has_tiles and registers.height == 16
-    assert text.count(f"{instruction}\t") == 1 + 2 + 3  # for one vector of columns, two and three
-    assert text.count("ldtilecfg") == text.count("tilerelease") == 3
+    assert (
+        text.count(f"{instruction}\t") == 1 + 2 + 3 + 6
+    )  # for one to three vectors, and twice the rows
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 4
 
 
 def test_signed_bytes_take_off_what_flipped_signs_add() -> None:
