@@ -270,10 +270,9 @@ class Model:
     def _comes_in_many(self, name: str) -> bool:
         """True if a dimension came in so many sizes that it should vary.
 
-        Where runs cost what their sizes need, one that varies takes the others with it.
+        Where runs cost what their sizes need, a second size is enough: the model says that it may.
         """
-        many = any([len(seen) > PATIENCE for seen in self._sizes.values()])
-        least = 1 if self._is_sized and many else PATIENCE
+        least = 1 if self._is_sized else PATIENCE
         return len(self._sizes.get(name, ())) > least
 
     def _variable(self, name: str, others: int) -> fg.Var:

@@ -30,6 +30,7 @@ from ..plan import CompiledKernel, Plan, lay_out, link
 
 _TYPES = re.compile(r"[\[<]%size")  # a size where a type must be known
 NEAR = 4  # a choice by costs holds until a size is off by so many times
+FEW = 9  # rows that kernels write out: such sizes have forms of their own
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
 MOST_KNOWN = 256  # plans, launches and layouts that are remembered of one text
@@ -84,7 +85,8 @@ class SizedKernel:
 
     def _form(self, values: tuple[int, ...]) -> Form | None:
         """The form for sizes like these; None if it must be fixed."""
-        for hints in dict.fromkeys((awkward(values), values)):
+        near = awkward(values) if min(values, default=0) > FEW else values  # few rows are written out
+        for hints in dict.fromkeys((near, values)):
             trace = Trace(dict(zip(self.names, hints, strict=True)))
             try:
                 rendered = self._rendered(trace)
