@@ -89,7 +89,7 @@ def _sizes(dims: Sequence[str | int], n: Any, m: Any) -> list[Any]:
     return [{"n": n, "m": m}[d] if isinstance(d, str) else d for d in dims]
 
 
-def _chain(steps: Sequence[Step], ends: bool) -> Step:
+def chain(steps: Sequence[Step], ends: bool) -> Step:
     """A function that jit can see through: of steps, one after the other."""
 
     def run(x: Any) -> Any:
@@ -119,7 +119,7 @@ class Program:
             rank -= self.names[-1] in ("sum", "mean", "flat")
             rank = 2 if self.names[-1] == "split" else rank
         self.ends = choose.random() < 0.3
-        self.run = _chain([STEPS[name] for name in self.names], self.ends)
+        self.run = chain([STEPS[name] for name in self.names], self.ends)
         self.jitted = fg.jit(self.run)
 
     def __str__(self) -> str:

@@ -234,6 +234,20 @@ def test_fifty_sizes_of_batches_and_sentences_have_three_plans() -> None:
     assert fg.cache_stats()["schedule"]["misses"] - plans <= 3
 
 
+def test_training_with_many_sizes_has_three_plans_forward_and_three_backward() -> None:
+    model = Attention()
+    twin = copy.deepcopy(model)
+    call, plans = compiled(model), fg.cache_stats()["schedule"]["misses"]
+    for sizes in ((4, 74), (3, 34), (3, 65), (9, 5), (2, 4), (10, 3), (6, 6), (12, 100)):
+        x = torch.randint(11, sizes)
+        for net, run in ((model, call), (twin, twin)):
+            net.zero_grad()
+            run(x).square().mean().backward()
+        for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+            close(ours.grad, theirs.grad, 1e-4)
+    assert fg.cache_stats()["schedule"]["misses"] - plans <= 6
+
+
 def test_an_index_outside_is_an_error_as_in_eager_torch() -> None:
     call = compiled(lambda w, i: torch.nn.functional.embedding(i, w))
     with pytest.raises(IndexError):

@@ -430,6 +430,11 @@ def plain(value: Any) -> int:
     return value.value
 
 
+def at_hints(value: Any) -> int:
+    """A size's value at the hints: for what is tried, and noted if it is taken."""
+    return value.value if type(value) is Sym else value
+
+
 def _poly(value: Any) -> Polynomial:
     if type(value) is Sym:
         return value.polynomial

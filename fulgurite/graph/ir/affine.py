@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from ...core.node import Shape, Size, Source
+from ...core.symbolic.sym import at_hints
 
 Affine: TypeAlias = "tuple[int, tuple[tuple[Atom, int], ...]]"
 Atom: TypeAlias = "int | Source | tuple[str, Affine, int]"
@@ -133,19 +134,24 @@ def divide(index: Affine, by: int, bound: Bound) -> tuple[Affine, Affine] | None
     remainder that stays below `by`; or the same with coefficients reduced modulo `by`, which is
     how sliding windows come out: (k*(n+1) + i) // n = k while k + i < n.
     """
-    low, high = bounds(index, bound)
-    if low >= 0 and high < by:
+    if _is_within(bounds(index, bound), by):
         return ZERO, index
     exact = [(a, c // by) for a, c in index[1] if c % by == 0]
     rest = (index[0] % by, tuple([(a, c) for a, c in index[1] if c % by]))
-    low, high = bounds(rest, bound)
-    if low >= 0 and high < by:
+    if _is_within(bounds(rest, bound), by):
         return (index[0] // by, tuple(exact)), rest
     rest = (index[0] % by, tuple([(a, c % by) for a, c in index[1] if c % by]))
-    low, high = bounds(rest, bound)
-    if low >= 0 and high < by:
+    if _is_within(bounds(rest, bound), by):
         return (index[0] // by, tuple([(a, c // by) for a, c in index[1] if c // by])), rest
     return None
+
+
+def _is_within(ends: tuple[int, int], by: int) -> bool:
+    """True if all values are remainders; that they are not is no guard, as no way must be taken."""
+    low, high = ends
+    if not (at_hints(low) >= 0 and at_hints(high) < at_hints(by)):
+        return False
+    return low >= 0 and high < by
 
 
 @lru_cache(maxsize=4096)

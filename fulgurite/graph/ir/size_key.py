@@ -143,6 +143,10 @@ class Fit:
         self._which = [number[expression] for expression in expressions]
         self._evaluate = evaluator(distinct, self.names)
 
+    def is_like(self, other: Fit) -> bool:
+        """True if the same sizes vary in the same way."""
+        return (self.places, self.expressions) == (other.places, other.expressions)
+
     def values(self, sizes: Sizes) -> tuple[int, ...]:
         """The variables of a graph with these sizes."""
         return tuple([sizes[place] for place in self.variables])

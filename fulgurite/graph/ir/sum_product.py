@@ -23,6 +23,7 @@ from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
+from ...core.symbolic.sym import varies
 from .limits import LIMITS
 
 # --- products and sums of nodes ------------------------------------------------------------------
@@ -252,7 +253,7 @@ class Expansion:
         found: list[tuple[Polynomial, float]] = []
         for term, number in self.polynomial(node.src[0], depth).items():
             made = _contracted(term, along)
-            if made is None:
+            if made is None or varies(made[1]):  # a size that varies is no factor
                 return None
             found.append(({made[0]: 1.0}, number * made[1]))
         return _sum(found)

@@ -18,6 +18,7 @@ from ...core.ops.elementwise import ADD, EQ, EXP, EXP2, MAX, MUL, NEG, SUB, WHER
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND
 from ...core.rewriting.substitute import substitute
+from ...core.symbolic.sym import choosing
 from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction
 from ..ir.sum_product import OPENED, Expansion
@@ -59,7 +60,8 @@ def _is_zero_row(rows: Node, expansion: Expansion) -> bool:
 
 def _is_short(rows: Node) -> bool:
     """True if rows are so short that what is left of their sum mends more than a pass costs."""
-    return elements(rows.shape) <= LIMITS.short_row_elements * elements(rows.src[0].shape)
+    with choosing():
+        return elements(rows.shape) <= LIMITS.short_row_elements * elements(rows.src[0].shape)
 
 
 def _is_mask(node: Node) -> bool:

@@ -16,6 +16,7 @@ from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, FLIP, PERMUTE, RESHAPE, SHRINK, WINDOW, expand, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.rewriting.substitute import substitute
+from ...core.symbolic.sym import choosing
 from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction, own_elements
 
@@ -38,8 +39,9 @@ def _expanded(total: Node) -> Node | None:
     product = total.src[0]
     for factor, other in (product.src, product.src[::-1]):
         base, zero = _without_zero(factor)
-        rows = elements(product.shape) // max(1, own_elements(other))
-        if base is None or zero is None or rows < LIMITS.zero_rows or not _is_bytes(other):
+        with choosing():  # whether it pays
+            few = elements(product.shape) // max(1, own_elements(other)) < LIMITS.zero_rows
+        if base is None or zero is None or few or not _is_bytes(other):
             continue
         summed = other.src[0] if other.op is EXPAND else other
         if any(summed.shape[axis] != product.shape[axis] for axis in total.arg[1]):

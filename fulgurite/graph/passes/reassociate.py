@@ -18,6 +18,7 @@ from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, RESHAPE, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.rewriting.substitute import rebuild, substitute
+from ...core.symbolic.sym import choosing
 from ..ir.queries import elements, is_contraction
 from ..ir.sum_product import Factor, factors, is_negated
 
@@ -115,7 +116,8 @@ def _by_known_sum(
             pair = known.src[0].src
             w = pair[1] if pair[0] is b else pair[0]
             same = frozenset(known.arg[1]) == across and known.dtype is total.dtype
-            cheaper = elements(known.shape) <= elements(total.src[0].shape)
+            with choosing():
+                cheaper = elements(known.shape) <= elements(total.src[0].shape)
             if same and cheaper and _is_repeated(w, over) and _is_view(w.src[0], weight, dot.shape):
                 product = make(MUL, total.dtype, (g.src[0], known))
                 return reshape(make(REDUCE, total.dtype, (product,), dot.arg), total.shape)

@@ -20,6 +20,7 @@ from ...core.ops.leaf import CONST, IOTA
 from ...core.ops.movement import EXPAND, PAD, SHRINK, expand, pairs
 from ...core.ops.reduce import REDUCE
 from ...core.rewriting.substitute import rebuild
+from ...core.symbolic.sym import choosing
 from ..ir.limits import LIMITS
 from .split_reduce import contraction_under
 
@@ -147,8 +148,9 @@ def _concat_place(node: Node) -> tuple[int, int] | None:
     ends = [_ends(side, axis) for side in sides]
     if place != first or ends != [(0, size - first), (first, 0)]:
         return None
-    long = sides[0] if 2 * first > size else sides[1]  # of a product, or rows are as quick whole
-    short = min(first, size - first) <= LIMITS.tail_elements
+    with choosing():  # whether it pays: rows that are no product are as quick whole
+        long = sides[0] if 2 * first > size else sides[1]
+        short = min(first, size - first) <= LIMITS.tail_elements
     return (axis, first) if short and contraction_under(long.src[0]) is not None else None
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core.node import Node, Shape, make
+from ...core.node import Node, Shape, Size, make
 from ...core.ops.elementwise import MUL
 from ...core.ops.movement import EXPAND, RESHAPE, expand, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.rewriting.substitute import substitute
+from ...core.symbolic.sym import choosing
 from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction, own_elements
 from ..ir.sum_product import same_axes
@@ -94,13 +95,19 @@ def contraction_under(matrix: Node) -> Node | None:
     while stack and len(seen) < LIMITS.contraction_distance:
         node = stack.pop()
         if node.op is REDUCE:
-            if is_contraction(node) and all(own_elements(f) <= size for f in node.src[0].src):
+            if is_contraction(node) and _are_smaller(node.src[0].src, size):
                 return node
         elif node.op.family == "elementwise" or node.op is RESHAPE:
             found = [s for s in node.src if elements(s.shape) == size and s not in seen]
             seen.update(found)
             stack.extend(found)
     return None
+
+
+def _are_smaller(factors: Sequence[Node], size: Size) -> bool:
+    """True if factors have fewer elements than there are: whether it pays, not whether it holds."""
+    with choosing():
+        return all([own_elements(f) <= size for f in factors])
 
 
 def _own_shape(factor: Node) -> Shape:

@@ -44,6 +44,7 @@ from ...core.ops.movement import (
 )
 from ...core.ops.reduce import REDUCE, reduce_node
 from ...core.rewriting.substitute import rebuild, substitute
+from ...core.symbolic.sym import choosing
 from ..ir.limits import LIMITS
 from ..ir.reshape_groups import CannotLower, groups
 
@@ -231,7 +232,9 @@ def _saves(core: Node, windows: Windows, axes: Sequence[int]) -> bool:
     depth = sizes.prod([core.shape[axis] for axis in axes])
     if windows.dilation > 1 or windows.size < windows.stride or not isinstance(depth, int):
         return False
-    return depth >= LIMITS.phase_terms and windows.size * 5 <= windows.taps() * windows.stride * 4
+    with choosing():
+        long = depth >= LIMITS.phase_terms
+        return long and windows.size * 5 <= windows.taps() * windows.stride * 4
 
 
 def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
+from ...core.symbolic.sym import choosing
 from ...graph.ir.affine import Affine
 from ..transform.merge_axes import Line as Line  # part of this module's names as well
 
@@ -40,16 +41,18 @@ class Block:
 def steps_of(nodes: Sequence[Node]) -> dict[int, int]:
     """The largest step of each axis in the indices of loads or stores."""
     found: dict[int, int] = {}
-    for node in nodes:
-        for atom, step in node.arg[1][1]:
-            if isinstance(atom, int):
-                found[atom] = max(found.get(atom, 0), abs(step))
+    with choosing():  # what axes are put in order by
+        for node in nodes:
+            for atom, step in node.arg[1][1]:
+                if isinstance(atom, int):
+                    found[atom] = max(found.get(atom, 0), abs(step))
     return found
 
 
 def ordered(axes: frozenset[int], steps: dict[int, int]) -> tuple[int, ...]:
     """Outermost first: large steps before small ones."""
-    return tuple(sorted(axes, key=lambda a: (-steps.get(a, 0), a)))
+    with choosing():  # any order is right
+        return tuple(sorted(axes, key=lambda a: (-steps.get(a, 0), a)))
 
 
 def reached(roots: Sequence[Node], stops: Collection[Node | None]) -> list[Node]:

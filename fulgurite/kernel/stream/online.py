@@ -133,10 +133,10 @@ def _block_stores(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
     """Stores of what others fold: larger than those, and with no fold inside another."""
     counts = {s: prod([sizes[a] for a in s.arg[3]]) for s in stores}
     deep = [s for s in stores if inner_folds(s)]
-    least = max([counts[s] for s in deep], default=0)
-    return [
-        s for s in stores if deep and s not in deep and outermost_folds(s) and counts[s] > least
-    ]
+    shallow = [s for s in stores if deep and s not in deep and outermost_folds(s)]
+    with choosing():  # what they are is looked at later
+        least = max([counts[s] for s in deep], default=0)
+        return [s for s in shallow if counts[s] > least]
 
 
 def _search(value: Stores, blocks: Sequence[Node], watch: Watch) -> Streaming | None:

@@ -173,11 +173,12 @@ class Terms:
         """The places i < j of what is multiplied next, into i, and the axes of that."""
         parts = [(self.axes(f), self.graph.digest(f)) for f in factors]
         while len(parts) > 1:
-            i, j = min(
-                combinations(range(len(parts)), 2),
-                key=lambda p: (self.count(parts[p[0]][0] | parts[p[1]][0]), parts[p[0]][1],
-                               parts[p[1]][1]),
-            )  # fmt: skip
+            with choosing():
+                i, j = min(
+                    combinations(range(len(parts)), 2),
+                    key=lambda p: (self.count(parts[p[0]][0] | parts[p[1]][0]), parts[p[0]][1],
+                                   parts[p[1]][1]),
+                )  # fmt: skip
             other, name = parts.pop(j)
             parts[i] = parts[i][0] | other, min(parts[i][1], name)
             yield i, j, parts[i][0]

@@ -141,7 +141,11 @@ def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> F
         return None
     seen = [found.values(s.sizes) for s in shapes.samples]
     largest = tuple([max(column) for column in zip(*seen, strict=True)])
-    for hints in dict.fromkeys((awkward(largest), awkward(found.values(sample.sizes)))):
+    now, alike = found.values(sample.sizes), [m for m in shapes.members if m.fit.is_like(found)]
+    refused = [tuple(member.plan.hints.values()) for member in alike]
+    for hints in dict.fromkeys((awkward(largest), awkward(now), now)):
+        if hints in refused:  # what passes make for them is there
+            continue
         try:
             member = _member(found, shapes, normal, sample, context, hints)
             values = member.values(sample)

@@ -85,7 +85,7 @@ class SizedKernel:
 
     def _form(self, values: tuple[int, ...]) -> Form | None:
         """The form for sizes like these; None if it must be fixed."""
-        near = awkward(values) if min(values, default=0) > FEW else values  # few rows are written out
+        near = awkward(values) if min(values, default=0) > FEW else values
         for hints in dict.fromkeys((near, values)):
             trace = Trace(dict(zip(self.names, hints, strict=True)))
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +16,7 @@ from fulgurite.graph.ir.size_key import Fit
 from fulgurite.runtime.realize import clear_caches
 from fulgurite.runtime.sizes import shapes
 from fulgurite.runtime.sizes.shapes import SHAPES
-from tests.fuzz.sizes import DECIDING, FEW_SIZES, Program, problem
+from tests.fuzz.sizes import DECIDING, FEW_SIZES, STEPS, Program, chain, problem
 
 pytestmark = pytest.mark.device("cpu")
 JIT_SIZES: Any = import_module("fulgurite.jit.sizes")
@@ -202,3 +203,36 @@ def test_what_is_kept_of_sizes_says_why_there_is_another_plan(soon: None) -> Non
 
 def test_programs_depend_on_their_seed_alone() -> None:
     assert str(Program(3)) == str(Program(3)) != str(Program(4))
+
+
+def _plans(run: Callable[[int, int], Any], sizes: Sequence[tuple[int, int]]) -> int:
+    """How often sizes were compiled for."""
+    before = fg.cache_stats()["schedule"]["misses"]
+    for n, m in sizes:
+        run(n, m)
+    return int(fg.cache_stats()["schedule"]["misses"] - before)
+
+
+@pytest.mark.parametrize("steps", [["total", "padded", "norm", "norm"], ["twice"], ["norm"]])
+def test_what_pays_at_some_sizes_is_no_guard(steps: list[str], soon: None) -> None:
+    program = Program(1)
+    program.dims, program.run = ["n"], chain([STEPS[name] for name in steps], False)
+    sizes = (9, 5), (34, 21), (97, 3), (16, 16), (3, 7), (130, 48)
+    assert _plans(lambda n, m: program.at(n, m), sizes) <= 3
+
+
+def test_attention_that_learns_has_three_plans_for_batches_and_lengths(soon: None) -> None:
+    rng, heads, width = np.random.default_rng(0), 2, 8
+    mix = fg.Tensor(rng.standard_normal((16, 48), dtype=np.float32))
+
+    def loss(mix: fg.Tensor, x: fg.Tensor, n: int, m: int) -> fg.Tensor:
+        parts = (x @ mix).reshape(n, m, 3, heads, width)
+        query, key, value = [parts[:, :, i].permute(0, 2, 1, 3) for i in range(3)]
+        seen = fg.softmax(query @ key.permute(0, 1, 3, 2) * 0.3, axis=-1) @ value
+        return (seen.permute(0, 2, 1, 3).reshape(n, m, 16) ** 2).mean()
+
+    def step(n: int, m: int) -> None:
+        x = rng.standard_normal((n, m, 16), dtype=np.float32)
+        fg.realize(fg.grad(loss)(mix, fg.Tensor(x), n, m))
+
+    assert _plans(step, ((4, 74), (3, 34), (3, 65), (9, 5), (2, 4), (10, 3), (6, 6))) <= 3
