@@ -11,7 +11,7 @@ Everything is in the device's memory; the host reads only what decides how it go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -39,7 +39,7 @@ BODIES: Table[WeakCache[tuple[object, ...], Plan]] = Table(lambda: WeakCache("bo
 
 def control(kernel: Kernel, device: Device) -> StepCode:
     """The code of a loop or a choice."""
-    return _Looping(kernel, device) if kernel.body.src[0].op is LOOP else _Choosing(kernel, device)
+    return Looping(kernel, device) if kernel.body.src[0].op is LOOP else _Choosing(kernel, device)
 
 
 def asked_bodies(kernel: Kernel) -> list[tuple[Body, list[int]]]:
@@ -119,7 +119,9 @@ class _Sources:
         values = evaluate(lasting, {}, {}) if lasting else []
         self.known = {s: self._placed(v) for s, v in zip(lasting, values, strict=True)}
         self.made = varying
-        self.params = [n for n in toposort(self.made) if n.op is PARAM]
+        order = toposort(self.made)
+        self.params = [n for n in order if n.op is PARAM]
+        self.is_sized = any([n.op is VAR for n in order])  # do values of variables matter?
 
     def _placed(self, array: Any) -> Buffer:
         """An array of the host in memory of the device; host devices share it."""
@@ -127,14 +129,17 @@ class _Sources:
 
     def buffers(self, inputs: Sequence[Buffer], values: Values) -> list[Buffer]:
         """Memory as it is; constants and what was only moved are laid out here."""
-        made = iter(self._made(inputs, values) if self.made else ())
+        made = iter(self.laid_out(inputs, values) if self.made else ())
         known, contiguous = self.known, self.device.contiguous
         return [
             contiguous(inputs[s.arg[0]]) if s.op is PARAM else known.get(s) or next(made)
             for s in self.sources
         ]
 
-    def _made(self, inputs: Sequence[Buffer], values: Values) -> list[Buffer]:
+    def laid_out(
+        self, inputs: Sequence[Buffer] | Mapping[int, Buffer], values: Values
+    ) -> list[Buffer]:
+        """What is made of inputs and sizes, in memory."""
         arrays = {
             p: self.device.to_host(inputs[p.arg[0]], concrete(p.shape, values), p.dtype)
             for p in self.params
@@ -181,7 +186,7 @@ class _Rows:
         return self.device.view(self.memory, row * self.stride, self.shape, self.dtype)
 
 
-class _Looping:
+class Looping:
     """Runs a body once for each step."""
 
     def __init__(self, kernel: Kernel, device: Device) -> None:
@@ -237,7 +242,7 @@ class _Run:
     """One run of a loop: its memory, and the rows of the steps that happen."""
 
     def __init__(
-        self, code: _Looping, sources: list[Buffer], results: Sequence[Buffer], count: int | None
+        self, code: Looping, sources: list[Buffer], results: Sequence[Buffer], count: int | None
     ) -> None:
         self.code, self.device, self.sources, self.results = code, code.device, sources, results
         loop = code.loop

@@ -12,7 +12,8 @@ sleeps is never waited for, and none sees a job that is over. A pool that is bus
 the second caller does its launch alone. A worker on the processor of its caller could run in its
 place only, so it takes itself off that one. Each thread has a part of the units, the same one in
 every run, so that memory stays in its cache; an idle worker steals from the others. Between large
-launches, once a second, Python's signals are looked at: Ctrl-C ends a long plan there.
+launches and steps of loops, once a second, Python's signals are looked at: Ctrl-C ends a long plan
+there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 from enum import IntEnum
 
 from ...core.lazy_dataclass import dataclass
+from .driver_loops import LOOP_TEXT, Length
 
 
 class Record(IntEnum):
@@ -28,7 +30,8 @@ class Record(IntEnum):
 
     END = 0
     LAUNCH = 1
-    COPY = 2
+    COPY = 2  # to a slot and an offset there, from a slot, so many bytes
+    LOOP = 3  # another program, so many times: see `driver_loops.py`
 
 
 class Word(IntEnum):
@@ -65,7 +68,7 @@ class Limits:
     spins: int = 4000  # looks at the next job before a worker lies down: some 100 us
 
 
-END, LAUNCH, COPY = Record
+END, LAUNCH, COPY, LOOP = Record
 _, SIZE, SLOTS = Word
 LIMITS = Limits()
 NEXTS = Pool.WORKERS + 3 * 8 * LIMITS.workers  # of each thread's part, how far it is
@@ -92,9 +95,10 @@ def driver_text(arch: str, system: str = sys.platform) -> str:
         "declared": declared, "pause": pause, "spin": LIMITS.spins, "header": LIMITS.header_words,
         "nexts": NEXTS, "fixed": LIMITS.fixed_arguments, "processor": places,
         "arguments": Pool.WORKERS + 8 * LIMITS.workers, "processors": LIMITS.processors,
+        "loop_words": Length.LOOP, "move_words": Length.MOVE, "carry_words": Length.CARRY,
         "bytes": LIMITS.processors // 8, "words": LIMITS.processors // 64,
     }  # fmt: skip
-    text = _TEXT
+    text = _TEXT + LOOP_TEXT
     for name, value in names.items():
         text = text.replace(f"${name}$", str(value))
     return text
@@ -425,9 +429,7 @@ done:
 define internal i64 @run(
     ptr %program, ptr %frame, ptr %pool, i64 %threads, ptr %place) nounwind {
 entry:
-  %order.at = getelementptr i64, ptr %place, i64 1
-  %begun = load i64, ptr %order.at
-  %records = load ptr, ptr %place
+  %records = getelementptr i64, ptr %program, i64 $header$
   %slots.at = load i64, ptr %program
   %slots = getelementptr i64, ptr %frame, i64 %slots.at
   %h1 = getelementptr i64, ptr %program, i64 1
@@ -444,15 +446,18 @@ entry:
   %several = icmp ugt i64 %threads, 1
   br label %next
 next:
-  %record = phi ptr [ %records, %entry ], [ %after, %ran ], [ %after, %timed ], [ %behind, %copy ]
-  %order = phi i64 [ %begun, %entry ], [ %order.next, %ran ], [ %order.next, %timed ],
-                   [ %order.same, %copy ]
-  %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %now, %timed ], [ %seen, %copy ]
+  %record = phi ptr [ %records, %entry ], [ %after, %ran ], [ %after, %timed ],
+                    [ %after, %paused ], [ %behind, %copy ], [ %beyond, %loop ]
+  %order = phi i64 [ 1, %entry ], [ %order.next, %ran ], [ %order.next, %timed ],
+                   [ %order.next, %paused ], [ %order.copied, %copy ], [ %order.looped, %loop ]
+  %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %now, %timed ], [ %now, %paused ],
+                  [ %seen, %copy ], [ %seen, %loop ]
   %kind = load i64, ptr %record
   %w1 = getelementptr i64, ptr %record, i64 1
   %length = load i64, ptr %w1
   switch i64 %kind, label %finished [ i64 $launch$, label %launch
-                                      i64 $copy$, label %copy ]
+                                      i64 $copy$, label %copy
+                                      i64 $loop$, label %loop ]
 launch:
   %w2 = getelementptr i64, ptr %record, i64 2
   %function = load ptr, ptr %w2
@@ -537,24 +542,39 @@ timed:
   %go.on = or i1 %first.look, %same.second
   br i1 %go.on, label %next, label %pause
 pause:
-  store ptr %after, ptr %place
-  store i64 %order.next, ptr %order.at
+  %raised = call i32 @signals(ptr %place)
+  %stops = icmp ne i32 %raised, 0
+  br i1 %stops, label %stopped, label %paused
+paused:
+  br label %next
+stopped:
   ret i64 -1
 copy:
   %c2 = getelementptr i64, ptr %record, i64 2
   %to.slot = load i64, ptr %c2
   %c3 = getelementptr i64, ptr %record, i64 3
-  %from.slot = load i64, ptr %c3
+  %to.offset = load i64, ptr %c3
   %c4 = getelementptr i64, ptr %record, i64 4
-  %bytes = load i64, ptr %c4
+  %from.slot = load i64, ptr %c4
+  %c5 = getelementptr i64, ptr %record, i64 5
+  %bytes = load i64, ptr %c5
   %to.at = getelementptr i64, ptr %slots, i64 %to.slot
-  %to = load ptr, ptr %to.at
+  %to.base = load ptr, ptr %to.at
+  %to = getelementptr i8, ptr %to.base, i64 %to.offset
   %from.at = getelementptr i64, ptr %slots, i64 %from.slot
   %from = load ptr, ptr %from.at
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
   %behind = getelementptr i64, ptr %record, i64 %length
-  %order.same = add i64 %order, 1
+  %order.copied = add i64 %order, 1
   br label %next
+loop:
+  %looped = call i64 @loop(ptr %record, ptr %frame, ptr %slots, ptr %pool, i64 %threads, ptr %place)
+  %beyond = getelementptr i64, ptr %record, i64 %length
+  %order.looped = add i64 %order, 1
+  %is.over = icmp eq i64 %looped, 0
+  br i1 %is.over, label %next, label %broke
+broke:
+  ret i64 %looped
 fail:
   store i64 %order, ptr %frame
   %size = load i64, ptr %broken
@@ -567,7 +587,7 @@ finished:
 
 define ptr @fulgurite_call(ptr %self, ptr %arguments, i64 %count) {
 entry:
-  %place = alloca [2 x i64]
+  %place = alloca [1 x i64]
   %o0 = load ptr, ptr %arguments
   %a1 = getelementptr ptr, ptr %arguments, i64 1
   %o1 = load ptr, ptr %a1
@@ -579,10 +599,6 @@ entry:
   %frame = call ptr @PyLong_AsVoidPtr(ptr %o1)
   %pool = call ptr @PyLong_AsVoidPtr(ptr %o2)
   %threads = call i64 @PyLong_AsLong(ptr %o3)
-  %records = getelementptr i64, ptr %program, i64 $header$
-  store ptr %records, ptr %place
-  %order.at = getelementptr i64, ptr %place, i64 1
-  store i64 1, ptr %order.at
   %slots.at = load i64, ptr %program
   %slots = getelementptr i64, ptr %frame, i64 %slots.at
   br label %slot
@@ -601,14 +617,12 @@ slot.put:
   br label %slot
 go:
   %state = call ptr @PyEval_SaveThread()
+  store ptr %state, ptr %place
   %status = call i64 @run(ptr %program, ptr %frame, ptr %pool, i64 %threads, ptr %place)
-  call void @PyEval_RestoreThread(ptr %state)
-  %paused = icmp eq i64 %status, -1
-  br i1 %paused, label %signals, label %end
-signals:
-  %raised = call i32 @PyErr_CheckSignals()
-  %stops = icmp ne i32 %raised, 0
-  br i1 %stops, label %stop, label %go
+  %state.now = load ptr, ptr %place
+  call void @PyEval_RestoreThread(ptr %state.now)
+  %stops = icmp eq i64 %status, -1
+  br i1 %stops, label %stop, label %end
 stop:
   ret ptr null
 end:

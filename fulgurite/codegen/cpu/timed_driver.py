@@ -69,7 +69,7 @@ define internal void @leave""",
         "start:\n  store i64 0, ptr %values\n",
         """start:
   store i64 0, ptr %values
-  %log.at = getelementptr i64, ptr %place, i64 2
+  %log.at = getelementptr i64, ptr %place, i64 1
   %log = load ptr, ptr %log.at
   %log.threads = getelementptr i64, ptr %log, i64 2
   %begin = call i64 @now()
@@ -86,14 +86,14 @@ define internal void @leave""",
   store ptr %log.next, ptr %log.at
 """,
     ),
-    ("  %place = alloca [2 x i64]\n", "  %place = alloca [3 x i64]\n"),
+    ("  %place = alloca [1 x i64]\n", "  %place = alloca [2 x i64]\n"),
     (
         "  %threads = call i64 @PyLong_AsLong(ptr %o3)\n",
         """  %threads = call i64 @PyLong_AsLong(ptr %o3)
   %a4 = getelementptr ptr, ptr %arguments, i64 4
   %o4 = load ptr, ptr %a4
   %log = call ptr @PyLong_AsVoidPtr(ptr %o4)
-  %log.at = getelementptr i64, ptr %place, i64 2
+  %log.at = getelementptr i64, ptr %place, i64 1
   store ptr %log, ptr %log.at
 """,
     ),

@@ -1,7 +1,8 @@
-"""What is read from memory: sources of the user's native kernels, and bytes that are multiplied.
+"""What is read from memory: sources of the user's native kernels and of loops, multiplied bytes.
 
-In: a SINK. Out: the same graph, in which every source of a native call is a value that some kernel
-stores or a param: what is only moved, a number or a count is laid out in memory first. Host
+In: a SINK. Out: the same graph, in which every source of a native call or a loop is a value that
+some kernel stores or a param: what is only moved, a number or a count is laid out in memory first,
+once for all steps of a loop, whose driver knows addresses only. Host
 functions need nothing of the kind: Python moves elements itself. What is made of moved values alone
 (a part of a pool) is stored before windows of it are multiplied: each element is in many. A factor
 of a contraction that is bytes made wider is stored as the bytes: they are a quarter of what a
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.node import Node, make, remember
+from ...core.ops.control import LOOP
 from ...core.ops.effect import CALL, CONTIGUOUS
 from ...core.ops.elementwise import CAST
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
@@ -23,9 +25,9 @@ from ..ir.queries import is_contraction
 
 
 def in_memory(sink: Node, order: Sequence[Node]) -> Node:
-    """The graph with the sources of native calls, and bytes that are multiplied, laid out."""
+    """The graph with the sources of native calls and loops, and multiplied bytes, laid out."""
     stored = _multiplied_bytes(order) | _windowed(order)
-    if not stored and not any([node.op is CALL for node in order]):
+    if not stored and not any([node.op is CALL or node.op is LOOP for node in order]):
         return sink
     made: dict[Node, Node] = {}
     for node in order:
@@ -33,6 +35,8 @@ def in_memory(sink: Node, order: Sequence[Node]) -> Node:
         if node.op is CALL and node.arg[1].kind == KernelKind.USER:
             count = node.arg[2]
             sources = [*[_stored(s) for s in sources[:count]], *sources[count:]]
+        elif node.op is LOOP:  # which lays out constants once, for all runs
+            sources = [s if s.op in (CONST, IOTA, VAR) else _stored(s) for s in sources]
         if tuple(sources) == node.src:
             made[node] = node
         else:

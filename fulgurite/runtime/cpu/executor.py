@@ -12,7 +12,7 @@ else.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from itertools import compress, count, starmap
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._lazy import FORK_LOCK
 from ...codegen.cpu.driver import END, SIZE, SLOTS
 from ...config import current
 from ...core.node import Shape
@@ -41,26 +42,10 @@ from ..step_executor import (
     saved_copies,
     spoil,
 )
-from .frame_layout import FrameLayout, Words
+from .frame_layout import Frame, FrameLayout, Inlined, Words
 from .objects import Native
-from .pool import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
+from .pool import KEEPERS, POOL, SPARED, BlockBuffer, Spares
 from .threads import Workers
-
-
-class Frame:
-    """One run's words, and the memory of its intermediates."""
-
-    __slots__ = ("address", "arena", "begun", "memory", "offsets", "views", "words", "workspace")
-
-    def __init__(
-        self, words: Words, arena: Block, workspace: Block, offsets: Mapping[int, int]
-    ) -> None:
-        self.words, self.arena, self.workspace = words, arena, workspace
-        self.offsets = offsets  # of slots in the arena
-        self.memory: HostBuffer | None = None  # the arena, for reports
-        self.address = words.buffer_info()[0]
-        self.begun = False  # does this run write over an input by now?
-        self.views: dict[int, HostBuffer] = {}  # of slots of fixed size that host steps touch
 
 
 class LoopPass:
@@ -93,21 +78,25 @@ class Program:
         self._schedule: Schedule | Callable[[], Schedule] = schedule
         self.device, self.layout, self.workers = device, layout, workers
         self.constants = constants_of(device, schedule)
-        native = [c for c in code if isinstance(c, Native)]
+        steps = [self._inlined(*both) for both in zip(schedule.items, code, strict=True)]
+        native = [c for c in steps if isinstance(c, Native)]
+        self.loops = [c for c in steps if isinstance(c, Inlined)]
         self.workspace = max((c.workspace for c in native), default=0)
         self.shares = any(launch[2] for c in native for launch in c.launches)
+        self.shares |= any(c.body.shares for c in self.loops)
         self.outputs = list(dict.fromkeys(schedule.outputs))
         held = {*range(schedule.inputs), *self.constants, *dict(schedule.aliases)}
         fresh = [place for place in self.outputs if place not in held]
-        self.frame_layout = at = FrameLayout(schedule, fresh, native)
+        self.frame_layout = at = FrameLayout(schedule, fresh, native, self.loops)
         self.names, self.word, self.variables_at = at.names, at.word, at.variables
         self.items = schedule.items
         self.made = [_result(schedule.slots[place], place) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
-        self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
+        # of each, the item of every launch, and of a loop also the loop
+        self.launched: dict[int, list[int | tuple[int, Inlined]]] = {}
         self.code, self.address = code, address
-        self.segments = self._segments(code, address)
-        self.over = self._first_over(code)
+        self.segments = self._segments(steps, address)
+        self.over = self._first_over(steps)
         self.restored = bool(schedule.aliases) and self._may_fail()
         self.symbolic = {place for place, slot in enumerate(schedule.slots) if _varies(slot)}
         kernels = [item.kernel for item in schedule.items]
@@ -125,6 +114,16 @@ class Program:
         if not isinstance(known, Schedule):
             known = self._schedule = known()
         return known
+
+    def _inlined(self, item: Item, code: Native | StepCode) -> Step:
+        """A loop that the driver can run as records, and anything else as it is."""
+        if not item.kernel.kind.is_control:
+            return code
+        with FORK_LOCK:
+            from . import loops
+        reads = enumerate(item.reads)
+        known = {i: self.constants[place] for i, place in reads if place in self.constants}
+        return loops.inlined(code, known) or code
 
     def _may_fail(self) -> bool:
         """True if a step is a user's function, which may fail and be called again.
@@ -149,20 +148,25 @@ class Program:
         return 0, only if sorted(schedule.outputs) == known else 0
 
     def _segments(
-        self, code: Sequence[Native | StepCode], address: Callable[[str], int]
+        self, code: Sequence[Step], address: Callable[[str], int]
     ) -> list[int | tuple[Item, StepCode]]:
         """Host steps, and the addresses of the records of what lies between them."""
         steps: list[Any] = []  # words of records, and host steps
-        items: list[list[int]] = []
+        items: list[list[int | tuple[int, Inlined]]] = []
         self.starts: list[int] = []  # of the words of each kernel's launches
         for number, (item, made) in enumerate(zip(self.schedule.items, code, strict=True)):
-            if not isinstance(made, Native):
+            if not isinstance(made, Native | Inlined):
                 steps.append((item, made))
                 self.starts.append(0)
                 continue
             if not steps or isinstance(steps[-1], tuple):
                 steps.append(array("q", self.frame_layout.header))
                 items.append([])
+            if isinstance(made, Inlined):
+                items[-1].append((number, made))
+                steps[-1].extend(self.frame_layout.loop(item, made))
+                self.starts.append(0)
+                continue
             items[-1] += [number] * len(made.launches)
             self.starts.append(len(steps[-1]))
             try:
@@ -187,7 +191,7 @@ class Program:
         None unless it is one native call to fresh outputs whose launches take as many numbers.
         With the same layout both use the same frames.
         """
-        if not self.entry:
+        if not self.entry or self.loops:
             return None
         words, items = array("q", self.records[0]), self.items
         changed = [*compress(count(), map(is_not, self.code, code))]
@@ -213,11 +217,11 @@ class Program:
         KEEPERS.add(made)
         return made
 
-    def _first_over(self, code: Sequence[Native | StepCode]) -> int:
+    def _first_over(self, code: Sequence[Step]) -> int:
         """The first segment that writes over an input; -1: none does."""
         taken, number, last = dict(self.schedule.aliases), -1, False
         for item, made in zip(self.schedule.items, code, strict=True):
-            native = isinstance(made, Native)
+            native = isinstance(made, Native | Inlined)
             number += not (native and last)
             last = native
             if not taken.keys().isdisjoint(item.writes):
@@ -433,6 +437,11 @@ class Program:
         """Itself, if it is one native call."""
         return self if (self.in_place_entry if in_place else self.entry) else None
 
+    @property
+    def is_one_call(self) -> bool:
+        """True if it is native from beginning to end, and takes no values of variables."""
+        return not self.names and len(self.segments) == 1 and isinstance(self.segments[0], int)
+
     def passes(self) -> LoopPass | None:
         """Passes over one frame, if no host step needs buffers."""
         return None if any([isinstance(s, tuple) for s in self.segments]) else LoopPass(self)
@@ -521,7 +530,12 @@ class Program:
         for place, number in self.constants.items():
             words[self.word[place]] = number.address
         words[self.word[self.frame_layout.room]] = workspace.address
-        return Frame(words, arena, workspace, layout.offsets)
+        frame = Frame(words, arena, workspace, layout.offsets)
+        for loop, first in self.frame_layout.own.items():
+            addresses, kept = loop.memory(poison)
+            words[SLOTS + first : SLOTS + first + len(addresses)] = array("q", addresses)
+            frame.inner += kept
+        return frame
 
     def spared(self) -> int:
         """How many bytes small results left here."""
@@ -533,6 +547,9 @@ class Program:
         for *_, spares in self.made:
             if spares is not None:
                 spares.give_back()
+
+
+Step = Native | Inlined | StepCode
 
 
 def _is_alike(old: Native, new: Native) -> bool:

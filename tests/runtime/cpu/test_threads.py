@@ -232,7 +232,7 @@ def test_ctrl_c_ends_a_long_plan_between_launches_and_other_signals_do_not() -> 
     )  # the same kernel for half a minute, then a copy over it
     for _ in range(20_000):
         long.extend(launch)
-    long.extend([COPY, 5, 1, 0, x.nbytes, END, 2])
+    long.extend([COPY, 6, 1, 0, 0, x.nbytes, END, 2])
     frame = program.frame(False, program.layout)
     before = signal.signal(signal.SIGALRM, arrived)
     try:

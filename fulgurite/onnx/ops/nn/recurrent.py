@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import fulgurite as fg
 
 from ....tensor import Tensor
@@ -17,6 +19,7 @@ from ...errors import ModelError
 from ...table import Call, operator
 
 UNROLLED = 16  # as many steps are cheaper one after the other
+FEW_ROWS = 4  # times weights: these stream by faster along their columns
 NARROW = 16  # a single row so short: many steps of it make one kernel that has no native form
 Function = Callable[[Tensor], Tensor]
 
@@ -148,9 +151,19 @@ class Layer:
             )
         return (whole, *final)
 
+    def turned(self, place: int, direction: int, rows: Any) -> Tensor:
+        """The transposed weights of a direction: constant ones that few rows are multiplied by are
+        transposed in memory, once and not for each step."""
+        weight = fg.matrix_transpose(self.op[place][direction])
+        known = self.op.constant(place) if isinstance(rows, int) and rows <= FEW_ROWS else None
+        if known is None or known.dtype != weight.dtype.numpy:
+            return weight
+        return fg.Tensor(np.ascontiguousarray(known[direction].T))
+
     def products(self, direction: int, bias: Tensor | None, product: Any = fg.matmul) -> Tensor:
         """What the inputs of all steps give to every gate."""
-        found: Tensor = product(self.x, fg.matrix_transpose(self.op[1][direction]))
+        rows = self.length * self.batch if product is fg.matmul else None
+        found: Tensor = product(self.x, self.turned(1, direction, rows))
         return found if bias is None else found + bias
 
 
@@ -162,7 +175,7 @@ def rnn(op: Call) -> tuple[Tensor, ...]:
     for d in range(layer.directions):
         given, own = layer.bias(d)
         bias = None if given is None or own is None else given + own
-        recurrent = fg.matrix_transpose(op[2][d])
+        recurrent = layer.turned(2, d, layer.batch)
         (f,) = layer.functions[d]
 
         def step(carry: Any, row: Tensor, r: Tensor = recurrent, f: Function = f) -> Any:
@@ -184,7 +197,7 @@ def gru(op: Call) -> tuple[Tensor, ...]:
     outputs, lasts = [], []
     for d in range(layer.directions):
         given, own = layer.bias(d)
-        recurrent = fg.matrix_transpose(op[2][d])
+        recurrent = layer.turned(2, d, layer.batch)
         f, g = layer.functions[d]
         bias, own_hidden = None, None
         if given is not None and own is not None:
@@ -229,7 +242,7 @@ def lstm_by(op: Call, product: Any) -> tuple[Tensor, ...]:
     for d in range(layer.directions):
         given, own = layer.bias(d)
         bias = None if given is None or own is None else given + own
-        recurrent = fg.matrix_transpose(op[2][d])
+        recurrent = layer.turned(2, d, layer.batch if product is fg.matmul else None)
         f, g, h = layer.functions[d]
         peep = op[7][d] if op.has(7) else None
 

@@ -1,0 +1,158 @@
+"""Loops in the native driver: a record that runs another program step by step.
+
+In: nothing; this is text that belongs to the driver (`driver.py`). Out: the function of the record
+LOOP: the body's program, the slot that holds the address of its frame, a count of steps, then two
+lists. A moving word of the body's frame has an address that changes by a stride: (word, slot,
+offset, stride); what stays has stride 0. A carry is read where the step before wrote it: (the word
+it is read by, the word it is written by, the slot of its first value, slot and offset of even and
+of odd steps, the stride of both, the slot of its last value). The body may hold loops itself.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Length(IntEnum):
+    """Words of parts of a record."""
+
+    LOOP = 7  # before its lists
+    MOVE = 4
+    CARRY = 9
+    COPY = 6
+
+
+LOOP_TEXT = """
+define internal i32 @signals(ptr %place) noinline nounwind {
+entry:
+  %state = load ptr, ptr %place
+  call void @PyEval_RestoreThread(ptr %state)
+  %raised = call i32 @PyErr_CheckSignals()
+  %state.next = call ptr @PyEval_SaveThread()
+  store ptr %state.next, ptr %place
+  ret i32 %raised
+}
+
+define internal ptr @address(ptr %slots, ptr %pair) alwaysinline nounwind {
+entry:
+  %slot = load i64, ptr %pair
+  %offset.at = getelementptr i64, ptr %pair, i64 1
+  %offset = load i64, ptr %offset.at
+  %base.at = getelementptr i64, ptr %slots, i64 %slot
+  %base = load ptr, ptr %base.at
+  %address = getelementptr i8, ptr %base, i64 %offset
+  ret ptr %address
+}
+
+define internal i64 @loop(
+    ptr %record, ptr %outer, ptr %slots, ptr %pool, i64 %threads, ptr %place) nounwind {
+entry:
+  %w2 = getelementptr i64, ptr %record, i64 2
+  %body = load ptr, ptr %w2
+  %w3 = getelementptr i64, ptr %record, i64 3
+  %frame.slot = load i64, ptr %w3
+  %frame.at = getelementptr i64, ptr %slots, i64 %frame.slot
+  %frame = load ptr, ptr %frame.at
+  %w4 = getelementptr i64, ptr %record, i64 4
+  %count = load i64, ptr %w4
+  %w5 = getelementptr i64, ptr %record, i64 5
+  %move.count = load i64, ptr %w5
+  %w6 = getelementptr i64, ptr %record, i64 6
+  %carry.count = load i64, ptr %w6
+  %moves = getelementptr i64, ptr %record, i64 $loop_words$
+  %carries = getelementptr [$move_words$ x i64], ptr %moves, i64 %move.count
+  br label %step
+step:
+  %now = phi i64 [ 0, %entry ], [ %after, %ran ], [ %after, %went ]
+  %seen = phi i64 [ 0, %entry ], [ %time, %ran ], [ %time, %went ]
+  %some = icmp ult i64 %now, %count
+  br i1 %some, label %begin, label %done
+begin:
+  %after = add i64 %now, 1
+  %is.first = icmp eq i64 %now, 0
+  %is.last = icmp eq i64 %after, %count
+  %parity = and i64 %after, 1
+  br label %move
+move:
+  %m = phi i64 [ 0, %begin ], [ %m.next, %move.put ]
+  %m.some = icmp ult i64 %m, %move.count
+  br i1 %m.some, label %move.put, label %carry
+move.put:
+  %m.at = getelementptr [$move_words$ x i64], ptr %moves, i64 %m
+  %m.word = load i64, ptr %m.at
+  %m.pair = getelementptr i64, ptr %m.at, i64 1
+  %m.base = call ptr @address(ptr %slots, ptr %m.pair)
+  %m.stride.at = getelementptr i64, ptr %m.at, i64 3
+  %m.stride = load i64, ptr %m.stride.at
+  %m.far = mul i64 %m.stride, %now
+  %m.address = getelementptr i8, ptr %m.base, i64 %m.far
+  %m.to = getelementptr i64, ptr %frame, i64 %m.word
+  store ptr %m.address, ptr %m.to
+  %m.next = add i64 %m, 1
+  br label %move
+carry:
+  %c = phi i64 [ 0, %move ], [ %c.next, %carry.put ]
+  %c.some = icmp ult i64 %c, %carry.count
+  br i1 %c.some, label %carry.look, label %launch
+carry.look:
+  %c.at = getelementptr [$carry_words$ x i64], ptr %carries, i64 %c
+  %c.read = load i64, ptr %c.at
+  %c1 = getelementptr i64, ptr %c.at, i64 1
+  %c.written = load i64, ptr %c1
+  %c2 = getelementptr i64, ptr %c.at, i64 2
+  %c.start = load i64, ptr %c2
+  %c.start.at = getelementptr i64, ptr %slots, i64 %c.start
+  %c.write.to = getelementptr i64, ptr %frame, i64 %c.written
+  %c.read.from = select i1 %is.first, ptr %c.start.at, ptr %c.write.to
+  %c.before = load ptr, ptr %c.read.from
+  %c.read.to = getelementptr i64, ptr %frame, i64 %c.read
+  store ptr %c.before, ptr %c.read.to
+  br i1 %is.last, label %carry.last, label %carry.go
+carry.last:
+  %c8 = getelementptr i64, ptr %c.at, i64 8
+  %c.last = load i64, ptr %c8
+  %c.last.at = getelementptr i64, ptr %slots, i64 %c.last
+  %c.end = load ptr, ptr %c.last.at
+  br label %carry.put
+carry.go:
+  %c3 = getelementptr i64, ptr %c.at, i64 3
+  %c.pair = getelementptr [2 x i64], ptr %c3, i64 %parity
+  %c.base = call ptr @address(ptr %slots, ptr %c.pair)
+  %c7 = getelementptr i64, ptr %c.at, i64 7
+  %c.stride = load i64, ptr %c7
+  %c.far = mul i64 %c.stride, %after
+  %c.place = getelementptr i8, ptr %c.base, i64 %c.far
+  br label %carry.put
+carry.put:
+  %c.address = phi ptr [ %c.end, %carry.last ], [ %c.place, %carry.go ]
+  store ptr %c.address, ptr %c.write.to
+  %c.next = add i64 %c, 1
+  br label %carry
+launch:
+  %status = call i64 @run(ptr %body, ptr %frame, ptr %pool, i64 %threads, ptr %place)
+  %fine = icmp eq i64 %status, 0
+  br i1 %fine, label %ran, label %failed
+ran:
+  %time = call i64 @time(ptr null)
+  %first.look = icmp eq i64 %seen, 0
+  %same.second = icmp eq i64 %seen, %time
+  %go.on = or i1 %first.look, %same.second
+  br i1 %go.on, label %step, label %look
+look:
+  %raised = call i32 @signals(ptr %place)
+  %stops = icmp ne i32 %raised, 0
+  br i1 %stops, label %stopped, label %went
+went:
+  br label %step
+failed:
+  %size.from = getelementptr i64, ptr %frame, i64 1
+  %size = load i64, ptr %size.from
+  %size.to = getelementptr i64, ptr %outer, i64 1
+  store i64 %size, ptr %size.to
+  ret i64 %status
+stopped:
+  ret i64 -1
+done:
+  ret i64 0
+}
+"""
