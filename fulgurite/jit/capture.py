@@ -14,6 +14,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import cached_property
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from typing import Any, NamedTuple
@@ -228,8 +229,8 @@ class Captured:
     def mismatch(self, args: Any, keywords: Any) -> Mismatch:
         """Why it does not hold for a call."""
         if current() != self.options or is_recording() is not self.recording:
-            why = "the options, or whether gradients are recorded, changed"
-            return Mismatch(why, distance=(len(self._reasons) + 2, 0))
+            changed = self._situation()
+            return Mismatch(", ".join(changed), distance=(len(self._reasons) + 2, len(changed)))
         found = self._asked(args, keywords)
         if isinstance(found, tuple):
             place, now = found
@@ -250,6 +251,19 @@ class Captured:
         if sizes is not None and sizes.values([tensor.shape for tensor in found]) is None:
             return Mismatch(f"its sizes are not {', '.join(sizes.guards)}")
         return Mismatch("")
+
+    def _situation(self) -> list[str]:
+        """How options, or whether gradients are recorded, differ from those of the capture."""
+        now, was = current(), self.options
+        changed = [
+            f"{f.name} is {getattr(now, f.name)!r}, and was {getattr(was, f.name)!r}"
+            for f in fields(now)
+            if getattr(now, f.name) != getattr(was, f.name)
+        ]
+        if is_recording() is not self.recording:
+            words = "not recorded, and were" if self.recording else "recorded, and were not"
+            changed.append(f"gradients are {words}")
+        return changed
 
     @cached_property
     def _asked(self) -> Callable[[Any, Any], Any]:

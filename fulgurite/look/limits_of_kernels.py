@@ -66,7 +66,10 @@ def outside_kernels(profile: Profile) -> Found:
     }[largest]
     looked = profile.cache.get("schedule hits", 0) or spans["compiling"]
     if largest == "Python" and (spans["capturing"] or not looked):  # it is replayed already
-        advice = "look at what is between the calls: reading data, printing, asking for values"
+        advice = (
+            "look at what is between calls (reading data, printing, asking for values); if that is "
+            "nothing, a call does too little: a larger batch, or several steps in one function"
+        )
     return f"where do {duration(whole)} go?", because, advice
 
 

@@ -155,6 +155,19 @@ def test_a_capture_is_compared_with_the_nearest_of_those_that_are_kept() -> None
     assert "z has shape (7,), not (2,)" in why  # of the first capture; of the second all differ
 
 
+def test_an_option_or_a_recording_that_changed_is_named() -> None:
+    call = fg.jit(lambda x: x * 2)
+    x = fg.Tensor(np.ones(4, np.float32))
+    call(x)
+    with fg.config(exact=True):
+        call(x)
+    with fg.no_grad():
+        call(x)
+    whys = [answer.because[0] for answer in fg.why(call)[1:]]
+    assert "exact is True, and was False" in whys[0]
+    assert whys[1].endswith(": gradients are not recorded, and were")  # of the first, the nearest
+
+
 def test_a_first_capture_that_succeeds_has_no_advice() -> None:
     with fg.profile() as p:
         fg.jit(lambda x: x + 1)(fg.ones(4))

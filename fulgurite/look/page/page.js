@@ -26,7 +26,10 @@ const bytes = (n) => n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : n >= 2 *
 const time = (ns) => ns >= 1e9 ? (ns / 1e9).toFixed(2) + " s" : ns >= 1e6
   ? (ns / 1e6).toFixed(2) + " ms" : ns >= 1e3 ? (ns / 1e3).toFixed(1) + " us" : ns.toFixed(0) + " ns";
 const short = (file) => file.split("/").slice(-1)[0];
-const place = (id) => D.lines[id].node || `${short(D.lines[id].file)}:${D.lines[id].line}`;
+const place = (id) => { // of a model its node, whose name may be that of another
+  const { node, line, file } = D.lines[id];
+  return node ? `${line}. ${node}` : `${short(file)}:${line}`;
+};
 
 async function unpacked() {
   const raw = Uint8Array.from(atob($("data").textContent.trim()), (c) => c.charCodeAt(0));
