@@ -62,6 +62,10 @@ class Options(_Kept):
         "off", "dtype of products and convolutions of float32: what fg.autocast sets",
         in_key=False, choices=("off", "bfloat16", "float16"),
     )  # fmt: skip
+    channels_last: str = _option(
+        "auto", "memory order of images between kernels: channels last on GPUs (auto), or as said",
+        choices=("auto", "on", "off"),
+    )  # fmt: skip
     verify: bool = _option(
         False, "check the graph after every stage, and that kernels agree", in_key=False
     )

@@ -205,7 +205,10 @@ PIPELINE: tuple[Pass, ...] = (
     *REASSOCIATION,
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
     graph_pass("expand_zeros", lambda s, c: expand_zeros(s, c.order(s)), always),
-    graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
+    graph_pass(
+        "materialize_operands",
+        lambda s, c: in_memory(s, c.order(s), operand_reuse(c.device)), always,
+    ),
     graph_pass(
         "pack_collectives", lambda s, c: pack_collectives(s, c.order(s)), exchanges_itself
     ),
@@ -224,6 +227,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
         lambda c: c.options.fuse,
+    ),
+    Pass(
+        "channels_last", lambda s, c: layouts(s), SCHEDULE, SCHEDULE,
+        lambda c: lays_out_images(c),
     ),
     Pass("hide_latency", lambda s, c: hide_latency(s), SCHEDULE, SCHEDULE),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
@@ -333,6 +340,27 @@ def distinct_roots(sink: Node) -> Node:
         again = root in roots or not root.src
         roots[CONTIGUOUS(root, arg=number) if again else root] = None
     return SINK(*roots)
+
+
+def lays_out_images(context: Context) -> bool:
+    """True if images between kernels have their channels last."""
+    asked = context.options.channels_last
+    return context.options.fuse and (
+        asked == "on" or (asked == "auto" and operand_reuse(context.device) > 0)
+    )
+
+
+def layouts(schedule: Schedule) -> Schedule:
+    """The schedule with images between kernels laid out for tensor cores."""
+    with FORK_LOCK:
+        from ..kernel.contract import channels_last as layout
+    return layout.channels_last(schedule)
+
+
+def operand_reuse(device: str) -> int:
+    """How often an element must be multiplied for its rounded value to be stored; 0: never."""
+    found: int = getattr(get_device(device).codegen, "operand_reuse", 0)
+    return found
 
 
 def may_be_tiny(context: Context) -> bool:

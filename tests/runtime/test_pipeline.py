@@ -173,6 +173,12 @@ def called() -> Tensors:
     return list(native()(numbers(1, 3, 4).T))
 
 
+def two_convolutions() -> Tensors:
+    """Images between kernels: the first convolution's, which the second one reads."""
+    first = fg.conv2d(numbers(1, 2, 3, 6, 6), numbers(2, 4, 3, 3, 3))
+    return [fg.conv2d(fg.relu(first), numbers(3, 5, 4, 3, 3))]
+
+
 def varying() -> Tensors:
     n = fg.Var("n", 1, 8)
     return [numbers(1, 3, 8)[:, : n.bind(5)] * 2]
@@ -238,6 +244,7 @@ SAMPLES: dict[str, Sample] = {
     "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "reorder": Sample(layers),
+    "channels_last": Sample(two_convolutions, {"channels_last": "on"}),
     "hide_latency": Sample(sum_and_product),
     "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "alias": Sample(updated),

@@ -12,6 +12,7 @@ from ...core.dtype import DType, float16, float32
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, WHERE
 from ...core.ops.index import FOLD
+from ...graph.ir.affine import Affine, axis
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.reshape_groups import CannotLower
 
@@ -38,6 +39,11 @@ def stored_type(factor: Node) -> DType:
     return float16 if dtype.is_small_float and dtype.bits == 8 else dtype
 
 
+def is_dot_product(node: Node) -> bool:
+    """True if a product is of a dtype that `tl.dot` adds up."""
+    return node.op is MUL and node.dtype.kind == "f" and node.dtype.bits <= 32
+
+
 def dot_factors(
     node: Node, free: Mapping[Node, frozenset[int]], dot: tuple[int, int, int]
 ) -> tuple[Node, Node] | None:
@@ -46,7 +52,7 @@ def dot_factors(
     if node.op is not FOLD or node.arg[0] != "add" or k not in node.arg[1]:
         return None
     product = node.src[0]
-    if product.op is not MUL or product.dtype.kind != "f" or product.dtype.bits > 32:
+    if not is_dot_product(product):
         return None
     for a, b in (product.src, product.src[::-1]):
         if m in free[a] and n not in free[a] and n in free[b] and m not in free[b]:
@@ -121,3 +127,22 @@ def fold_levels(order: Sequence[Node]) -> dict[Node, int]:
             found[node] = below
         level[node] = below
     return found
+
+
+def lone_axis(index: Affine) -> int:
+    """The axis that an index is; -1 if it is something else."""
+    atom = index[1][0][0] if index[0] == 0 and len(index[1]) == 1 else -1
+    return atom if isinstance(atom, int) and index == axis(atom) else -1
+
+
+def has_low_digit(index: Affine, name: int) -> bool:
+    """True if an index steps along an axis, or along the lowest digit of it."""
+    return any(
+        atom == name or (isinstance(atom, tuple) and atom[0] == "%" and lone_axis(atom[1]) == name)
+        for atom, _ in index[1]
+    )
+
+
+def runs_along(index: Affine, name: int) -> bool:
+    """True if it does so in steps of one."""
+    return any(step == 1 and has_low_digit((0, ((atom, step),)), name) for atom, step in index[1])

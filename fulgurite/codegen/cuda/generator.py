@@ -37,6 +37,7 @@ class CudaCodeGenerator:
     """Triton for one GPU."""
 
     language = "triton"
+    operand_reuse = HOPPER.operand_reuse
 
     def __init__(self, properties: Any) -> None:
         self.properties = properties

@@ -31,9 +31,12 @@ from .analysis import (
     dot_factors,
     fixed_axes,
     fold_levels,
+    has_low_digit,
     live_roots,
+    lone_axis,
     narrow_values,
     parallel_axes,
+    runs_along,
     stored_type,
 )
 from .scope import Scope
@@ -108,6 +111,8 @@ class TileProgram:
         self.index_type = "tl.int64" if self.wide else "tl.int32"
         self.numbers: dict[int, str] = {}
         self.variables: dict[str, str] = {}
+        self.starts: dict[str, str] = {}  # of blocks: where they begin
+        self.uniform: frozenset[int] = frozenset()  # axes whose upper digits may be one number
         self.checks = False
         self.counter = 0
         self.loops = 0
@@ -215,6 +220,7 @@ class TileProgram:
         if self.wide:
             arange += ".to(tl.int64)"
         name = self._bound_name(axis, scope)
+        self.starts[name] = start or "0"
         scope.say(f"i{name} = {f'({start} + {arange})' if start else arange}")
 
     def _bound_name(self, axis: int, scope: Scope) -> str:
@@ -451,9 +457,11 @@ class TileProgram:
             have |= self.free[node.src[s.index]]
             shaped |= self.shaped[node.src[s.index]]
         shape = self._shape(axes, self.shaped[node])
+        self.uniform = frozenset([a for a in self.tile if has_low_digit(index, a)])
         place = self._index(index, node, scope)
         place = self._spread(place, shaped, have & self.tile, axes, shape)
         mask = self._mask(axes, conditions, node, scope)
+        self.uniform = frozenset()
         extra = f", mask={mask}, other=0" if mask else ""
         if self.tiling.streaming and axes >= self.parallel and not sources:
             extra += ', eviction_policy="evict_first"'
@@ -499,6 +507,9 @@ class TileProgram:
         if isinstance(atom, Source):
             return f"{self._named(node.src[atom.index], scope)}.to({self.index_type})"
         sign, inner, by = atom
+        axis = lone_axis(inner)
+        if sign == "//" and axis in self.uniform and by % self.block[axis] == 0:
+            return f"(({self.starts[self._bound_name(axis, scope)]}) // {by})"  # one for a block
         text = self._index(inner, node, scope)
         low, _ = bounds(inner, self._bound_of(node))
         if low >= 0:
@@ -665,7 +676,7 @@ class TileProgram:
     def _is_contiguous(self, factor: Node, axis: int) -> bool:
         """True if most of what a factor is read from lies along an axis, or nothing says so."""
         along = [
-            (axis, 1) in n.arg[1][1] for n in toposort([factor]) if n.op is LOAD and self.free[n]
+            runs_along(n.arg[1], axis) for n in toposort([factor]) if n.op is LOAD and self.free[n]
         ]
         return not along or 2 * sum(along) >= len(along)
 

@@ -28,6 +28,7 @@ from ...kernel.transform.split_reduction import Part, split
 from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
 from .gluon_gemm import render_gluon
+from .implicit_gemm import implicit_gemm
 from .parts import in_parts
 from .program import TileProgram
 from .source import KernelSource, Launch, Place, Room, params
@@ -130,6 +131,7 @@ def tile(value: TypedKernel, context: Rendering) -> list[Launch]:
         if hopper is not None:
             found.append(hopper)
             continue
+        group = implicit_gemm(group, table)
         parts, shared = _split(group, dtypes, table)
         kinds = [*dtypes, *[dtype for dtype, _ in shared]]
         where = [*places, *[room.take(count * dtype.itemsize) for dtype, count in shared]]

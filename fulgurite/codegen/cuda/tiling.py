@@ -56,6 +56,8 @@ class GpuTable:
     dot_side: int = 64  # of the smallest tile of a product in 16 bits; half of it in 32
     dot_depth: int = 64
     dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
+    operand_reuse: int = 64  # products of an element for which it is rounded once and stored
+    dot_loop: int = 16  # blocks of a folded axis that make a good loop alone; of fewer, axes merge
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
     gluon_tiles: tuple[tuple[int, int, int, int, float], ...] = (  # see `GluonTile`

@@ -158,6 +158,12 @@ class _Place:
         self.values: dict[Node, Node] = {}
 
 
+def _named(root: Node) -> list[int]:
+    """The dimensions of an output; of a stored value in another layout, that value's."""
+    laid_out = root.op is PERMUTE and root.src[0].op is CONTIGUOUS
+    return list(root.arg) if laid_out else list(range(root.ndim))
+
+
 class _Lower:
     def __init__(self, sink: Node, inputs: int, splits: dict[AxisName, int]) -> None:
         self.outputs = {root: inputs + i for i, root in enumerate(sink.src)}
@@ -186,8 +192,13 @@ class _Lower:
         return IndexKernel(tuple(self.sizes), body, len(self.divisions))
 
     def output(self, root: Node) -> None:
-        """Compute an output at axes of its own and store it there."""
-        index = tuple([self.axis((d, n, 0), n) for d, n in enumerate(root.shape)])
+        """Compute an output at axes of its own and store it there.
+
+        Of one that is only laid out in another order the axes are those of what it arranges: other
+        outputs have them too.
+        """
+        sizes = zip(_named(root), root.shape, strict=True)
+        index = tuple([self.axis((d, n, 0), n) for d, n in sizes])
         if root.op is SCATTER:
             self.stores[root] = self.scatter(root, index)
             return

@@ -6,27 +6,33 @@ once for all steps of a loop, whose driver knows addresses only. Host
 functions need nothing of the kind: Python moves elements itself. What is made of moved values alone
 (a part of a pool) is stored before windows of it are multiplied: each element is in many. A factor
 of a contraction that is bytes made wider is stored as the bytes: they are a quarter of what a
-kernel reads again and again, and processors multiply them as they are.
+kernel reads again and again, and processors multiply them as they are. Where tensor cores multiply
+(`reuse`), so is a factor that is rounded to 16 bits from inputs alone (the weights under autocast):
+it is rounded once, and copied into tiles as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core.node import Node, make, remember
+from ...core.node import Node, make, remember, toposort
 from ...core.ops.control import LOOP
 from ...core.ops.effect import CALL, CONTIGUOUS
-from ...core.ops.elementwise import CAST
+from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
 from ...core.ops.movement import RESHAPE, UNWINDOW, WINDOW
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
-from ..ir.queries import is_contraction
+from ..ir.queries import elements, is_contraction
 
 
-def in_memory(sink: Node, order: Sequence[Node]) -> Node:
-    """The graph with the sources of native calls and loops, and multiplied bytes, laid out."""
+def in_memory(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
+    """The graph with the sources of native calls and loops, and multiplied bytes, laid out.
+
+    So are factors of 16 bits of which every element is multiplied `reuse` times, unless that is 0.
+    """
     stored = _multiplied_bytes(order) | _windowed(order)
+    stored |= _rounded_inputs(order, reuse) if reuse else set()
     if not stored and not any([node.op is CALL or node.op is LOOP for node in order]):
         return sink
     made: dict[Node, Node] = {}
@@ -59,6 +65,30 @@ def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:
                     if narrow.op.family == "elementwise":
                         found.add(narrow)
     return found
+
+
+def _rounded_inputs(order: Sequence[Node], reuse: int) -> set[Node]:
+    """Inputs rounded to 16 bits that are factors of contractions, and multiplied many times."""
+    found: set[Node] = set()
+    products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
+    for product in products:
+        if product.op is not MUL or not product.dtype.is_float:
+            continue
+        for factor in product.src:
+            wide = _unmoved(factor)
+            narrow = _unmoved(wide.src[0]) if wide.op is CAST else wide
+            if not narrow.dtype.is_small_float or narrow.op.family != "elementwise":
+                continue
+            many = elements(product.shape) >= reuse * elements(narrow.shape)
+            if many and _is_of_inputs(narrow):
+                found.add(narrow)
+    return found
+
+
+def _is_of_inputs(value: Node) -> bool:
+    """True if a value is computed from inputs element by element."""
+    plain = ("elementwise", "leaf", "movement")
+    return all(n.op.family in plain and n.op is not UNWINDOW for n in toposort([value]))
 
 
 def _windowed(order: Sequence[Node]) -> set[Node]:

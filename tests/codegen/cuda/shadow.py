@@ -111,6 +111,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Run launches on inputs and poisoned outputs, and compare the outputs."""
     texts = [n.text for n in made.launches]
+    counts["products"] += sum(["tl.dot(" in text for text in texts])
     if HOW == "interpret":  # a wild access ends the process: this is what it was at
         OUT.mkdir(parents=True, exist_ok=True)
         (OUT / f"{os.getpid()}.last").write_text("\n".join(texts), encoding="utf-8")
