@@ -297,7 +297,13 @@ def one(asked: argparse.Namespace) -> None:
     name, system = asked.one.split(":")
     size, device = sizes[name], asked.device
     made = ours(name, size, device) if system == "ours" else torch_step(name, size, device, system)
-    print(json.dumps(measured(made, asked.steps, asked.rounds)))
+    found = measured(made, asked.steps, asked.rounds)
+    if asked.profile and system == "ours":
+        with fg.profile() as profile:
+            made[0](0)
+            made[1]()
+        found["profile"] = f"{profile.table('kernel', 12)}\n{profile.table('line', 24)}"
+    print(json.dumps(found))
 
 
 def main() -> None:
@@ -310,6 +316,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of one system")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try the script")
+    parser.add_argument("--profile", action="store_true", help="our slowest kernels and lines")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
     if asked.one:
@@ -319,14 +326,16 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for name in asked.names or list(SIZES):
         for system in asked.systems.split(","):
-            print(f"| {name} | {system} | {row(name, system, asked)} |", flush=True)
+            shown, profile = row(name, system, asked)
+            print(f"| {name} | {system} | {shown} |{profile}", flush=True)
 
 
-def row(name: str, system: str, asked: argparse.Namespace) -> str:
-    """What one system did, or how it failed."""
+def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
+    """What one system did, or how it failed, and where its time went."""
     command = [sys.executable, "-m", "bench.steps", "--one", f"{name}:{system}"]
     command += ["--device", asked.device, "--steps", str(asked.steps)]
     command += ["--rounds", str(asked.rounds), *(["--tiny"] if asked.tiny else [])]
+    command += ["--profile"] if asked.profile else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
         found = subprocess.run(
@@ -334,12 +343,13 @@ def row(name: str, system: str, asked: argparse.Namespace) -> str:
             env=os.environ | place,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"more than {asked.limit:.0f} s | - | - | -"
+        return f"more than {asked.limit:.0f} s | - | - | -", ""
     if found.returncode:
-        return f"FAILED: {found.stderr.strip()[-300:]!r} | - | - | -"
+        return f"FAILED: {found.stderr.strip()[-900:]!r} | - | - | -", ""
     made = json.loads(found.stdout.strip().splitlines()[-1])
     losses = " ".join([f"{loss:.3f}" for loss in made["losses"]])
-    return f"{made['first']:.1f} | {made['step']:.2f} | {made['peak'] / 2**30:.2f} | {losses}"
+    shown = f"{made['first']:.1f} | {made['step']:.2f} | {made['peak'] / 2**30:.2f} | {losses}"
+    return shown, f"\n{made['profile']}" if "profile" in made else ""
 
 
 if __name__ == "__main__":
