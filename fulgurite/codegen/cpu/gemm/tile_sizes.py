@@ -120,8 +120,12 @@ class _Chooser:
 
     @cached_property
     def k_block(self) -> int:
-        p = self.p
-        return GEMM.k_major_k_steps if p.k_major else k_block(p.rows, p.columns, p.depth, p.fine)
+        p, block = self.p, self.block
+        if p.k_major:
+            return GEMM.k_major_k_steps
+        room = GEMM.tile_stack_bytes // block.bytes - block.height * block.panel - block.lanes
+        most = room // (block.height + block.lanes + block.panel) - block.lanes  # both packed
+        return min(k_block(p.rows, p.columns, p.depth, p.fine), most)
 
     @property
     def k_packed(self) -> int:

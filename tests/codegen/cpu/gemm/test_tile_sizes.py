@@ -32,6 +32,7 @@ def tiles_of(*sizes: Any, **more: Any) -> Tiles:
     st.sampled_from(BLOCKS), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.booleans(),
 )  # fmt: skip
 @example(1, 1, 304, 4996, BLOCKS[1], (False, True), True, False)  # a long packed vector
+@example(1, 1, 1, 17609, BLOCKS[1], (False, False), False, False)  # long blocks of both operands
 def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
     batch: int, rows: int, columns: int, depth: int, block: Block, dense: tuple[bool, bool],
     direct: bool, transposed: bool,
@@ -43,7 +44,9 @@ def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
     assert found.left != "tile" or found.columns >= columns
     assert sum(found.scratch(block.lanes)) * block.bytes <= GEMM.tile_stack_bytes
     gemv = rows == 1 and dense[1]  # whose sums are wide
-    assert found.k_block == k_block(rows, columns, depth) or gemv
+    full = (block.height + block.lanes + block.panel) * (found.k_packed + 1) * block.bytes
+    shorter = full > GEMM.tile_stack_bytes - GEMM.page_bytes  # one step more would not fit
+    assert found.k_block == k_block(rows, columns, depth) or gemv or shorter
     assert found.k_packed >= min(found.k_block, depth) + block.lanes
     assert found.left != "dense" or dense[0]
     assert found.right != "dense" or dense[1]
