@@ -104,6 +104,8 @@ def shard(x: TensorLike, mesh: Mesh, split: Split | None = None) -> Tensor:
 
     Every rank calls it with the same whole value and goes on computing with whole shapes; each
     keeps its part only. Without a split every rank keeps all of it. Gradients are sharded alike.
+    A size that the mesh does not divide is split for computing (the last ranks have less), but what
+    is kept of such a value is whole on every rank.
 
     >>> mesh = fg.Mesh({"data": 2})
     >>> fg.shard(fg.ones((4, 3)), mesh, {"data": 0}).shape
@@ -111,14 +113,14 @@ def shard(x: TensorLike, mesh: Mesh, split: Split | None = None) -> Tensor:
     """
     node = node_of(x)
     layout = mesh.layout(split, node.ndim)
-    check_layout(node, mesh, layout)
+    check_layout(node, mesh, layout, even=False)
     if not mesh.is_spread:
         return x if isinstance(x, Tensor) else wrap(node)
     return wrap(build.note(SHARD(node, arg=(mesh.shape, layout, False))))
 
 
-def check_layout(node: Node, mesh: Mesh, layout: Layout) -> None:
-    """An error unless a value has such shards."""
-    problem = layout_problem(mesh.shape, layout, node.shape)
+def check_layout(node: Node, mesh: Mesh, layout: Layout, even: bool = True) -> None:
+    """An error unless a value has such shards, equal ones if they must be."""
+    problem = layout_problem(mesh.shape, layout, node.shape, even)
     if problem is not None:
         raise ArgumentError(problem, "split a dimension that the mesh divides", None)

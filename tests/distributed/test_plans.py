@@ -29,6 +29,7 @@ LINE = re.compile(r"^(gpt|res) (\S+) .*: (\S+) ([0-9a-f]{12}) ", re.M)
     [
         (2, "gpt", "data zero1 zero2 zero3 tensor sequence"),
         (2, "res", "data zero1 zero3"),
+        (3, "gpt", "data zero1"),  # which do not divide a batch of 8
         (4, "gpt", "zero3 sequence data+tensor tensor+zero3"),
         (4, "res", "data zero2"),
         (8, "gpt", "zero3 tensor data+tensor"),

@@ -191,11 +191,19 @@ def _send_recv_numpy(node: Node, a: Array) -> Array:
 
 
 def local_shape(mesh: MeshAxes, layout: Layout, shape: Shape) -> Shape:
-    """The shape of one shard."""
-    return tuple(
-        [sizes.floordiv(n, axes_size(mesh, axes)) if axes else n
-         for n, axes in zip(shape, layout, strict=True)]
-    )  # fmt: skip
+    """The shape of one shard; where parts are not equal, that of the first."""
+    return tuple([part_size(mesh, axes, n) for n, axes in zip(shape, layout, strict=True)])
+
+
+def part_size(mesh: MeshAxes, axes: Sequence[str], n: Any) -> Any:
+    """How much of a dimension a rank has; the last ones may have less that counts."""
+    count = axes_size(mesh, axes)
+    return -(-n // count) if isinstance(n, int) else sizes.floordiv(n, count) if axes else n
+
+
+def is_uneven(mesh: MeshAxes, axes: Sequence[str], n: Any) -> bool:
+    """True if the parts of a dimension are not equal: the last ones go beyond it."""
+    return isinstance(n, int) and n % axes_size(mesh, axes) != 0
 
 
 def whole_shape(mesh: MeshAxes, layout: Layout, shape: Shape) -> Shape:
@@ -282,8 +290,8 @@ def _splits(node: Node, dim: int) -> str | None:
     return problem
 
 
-def layout_problem(mesh: MeshAxes, layout: Layout, shape: Shape) -> str | None:
-    """What is wrong with keeping a value of this shape in shards."""
+def layout_problem(mesh: MeshAxes, layout: Layout, shape: Shape, even: bool = True) -> str | None:
+    """What is wrong with keeping a value of this shape in shards, equal ones if they must be."""
     if len(layout) != len(shape):
         return f"a layout of {len(layout)} dimensions for a value of {len(shape)}"
     used = used_axes(layout)
@@ -291,7 +299,7 @@ def layout_problem(mesh: MeshAxes, layout: Layout, shape: Shape) -> str | None:
         return f"the axes {used} are not axes of the mesh {mesh}, each once"
     for n, axes in zip(shape, layout, strict=True):
         count = axes_size(mesh, axes)
-        if isinstance(n, int) and n % count:
+        if isinstance(n, int) and n % count and even:
             return f"a dimension of {n} has no {count} equal parts"
     return None
 
@@ -399,7 +407,7 @@ def _as_node(size: Any) -> Node:
 def _layout_check(node: Node) -> str | None:
     mesh, layout = node.arg[:2]
     shape = node.shape if node.op is UNSHARD else node.src[0].shape
-    return layout_problem(mesh, layout, shape)
+    return layout_problem(mesh, layout, shape, even=node.op is not SHARD)
 
 
 ALL_REDUCE: Op = Op(

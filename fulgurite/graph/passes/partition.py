@@ -6,8 +6,10 @@ Three walks: forward, every value gets the layout that follows from its sources 
 that moves least); backward, a value that all its readers want in shards is made in shards; forward,
 each is emitted once, with an all-gather, slice or all-to-all on an edge whose ends differ. A fold
 over a dimension in shards is followed by an all-reduce, or a reduce-scatter if that is what is
-wanted. An op without a rule gets whole sources, so every graph has a partition. The invariant:
-no rank's number is in the result, only variables for it.
+wanted. An op without a rule gets whole sources, so every graph has a partition. Parts are equal: of
+a dimension that they do not divide the last ones go beyond its end, where values are anything. They
+are masked before they are folded or are indices, and cut off when parts are joined; no root is kept
+in such parts. The invariant: no rank's number is in the result, only variables for it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ...core.node import Node, remember, toposort
+from ...core.dtype import int64
+from ...core.node import Node, Shape, constant_like, remember, toposort
 from ...core.ops.collective import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -26,11 +29,16 @@ from ...core.ops.collective import (
     REDUCE_SCATTER,
     SHARD,
     UNSHARD,
+    is_uneven,
     local_shape,
     own_part,
+    part_number,
+    part_size,
     used_axes,
 )
-from ...core.ops.leaf import PARAM, SINK
+from ...core.ops.elementwise import CAST, LT, WHERE
+from ...core.ops.leaf import PARAM, SINK, iota
+from ...core.ops.movement import expand, pad, reshape, shrink
 from ...core.ranks import Layout, MeshAxes, axes_size
 from ...core.rewriting.substitute import rebuild
 from ...errors import ArgumentError
@@ -98,11 +106,16 @@ class Partitioner:
         roots, layouts = [], []
         for root in self.sink.src:
             natural = self.natural[root]
-            lay = self.final[root]
+            lay = self._even(root)
             split = not natural.manual and any(lay)
-            roots.append(self.local[root])
+            roots.append(self.local[root] if natural.manual else self.at(root, lay))
             layouts.append((self.mesh, lay, natural.weak) if split else None)
         return Partition(SINK(*roots), tuple(layouts))
+
+    def _even(self, root: Node) -> Layout:
+        """The layout of a root, without parts that are not equal."""
+        pairs_ = zip(root.shape, self.final[root], strict=True)
+        return tuple([() if is_uneven(self.mesh, axes, n) else axes for n, axes in pairs_])
 
     # --- forward: what follows from the sources --------------------------------------------------
 
@@ -125,13 +138,11 @@ class Partitioner:
         return bool(split) and all([s.weak for s in split])
 
     def _fitting(self, node: Node, dims: Layout) -> Layout:
-        """A layout without splits that do not divide, and with every mesh axis once."""
+        """A layout with every mesh axis once."""
         met: set[str] = set()
         found: list[Axes] = []
         for n, axes in zip(node.shape, dims, strict=True):
-            fits = axes is FREE or (
-                isinstance(n, int) and n % axes_size(self.mesh, axes) == 0 and not met & set(axes)
-            )
+            fits = axes is FREE or (isinstance(n, int) and n > 0 and not met & set(axes))
             found.append(axes if fits else ())
             if fits and axes is not FREE:
                 met |= set(axes)
@@ -240,7 +251,7 @@ class Partitioner:
         if key not in self.moved:
             made = self._moved_later(node, want)
             if made is None:
-                made = self._reshard(self.local[node], have, want)
+                made = self._reshard(self.local[node], have, want, node.shape)
             self.moved[key] = remember(made, node.origins)
         return self.moved[key]
 
@@ -252,25 +263,54 @@ class Partitioner:
         (wanted,) = rule.wants(self, node, want)
         return rule.emit(self, node, want, [self.at(node.src[0], wanted)])
 
-    def _reshard(self, x: Node, have: Layout, want: Layout) -> Node:
-        x, now = self._exchanged(x, have, want)
+    def _reshard(self, x: Node, have: Layout, want: Layout, shape: Shape) -> Node:
+        x, now = self._exchanged(x, have, want, shape)
         for d, axes in enumerate(now):
             if axes and want[d] != axes:
-                x, now[d] = ALL_GATHER(x, arg=(self.mesh, axes, d)), ()
+                x = self._cut(ALL_GATHER(x, arg=(self.mesh, axes, d)), d, shape[d])
+                now[d] = ()
         for d, axes in enumerate(want):
             if axes and not now[d]:
-                x = own_part(x, self.mesh, axes, d)
+                x = own_part(self._filled(x, d, axes), self.mesh, axes, d)
         return x
 
-    def _exchanged(self, x: Node, have: Layout, want: Layout) -> tuple[Node, list[Axes]]:
+    def _exchanged(
+        self, x: Node, have: Layout, want: Layout, shape: Shape
+    ) -> tuple[Node, list[Axes]]:
         """What is split along another dimension than wanted, in one exchange."""
         now = list(have)
         for d, axes in enumerate(have):
             free = [e for e, w in enumerate(want) if w == axes and e != d and not now[e]]
             if axes and not want[d] and free:
-                x = ALL_TO_ALL(x, arg=(self.mesh, axes, free[0], d))
+                x = self._filled(x, free[0], axes)
+                x = self._cut(ALL_TO_ALL(x, arg=(self.mesh, axes, free[0], d)), d, shape[d])
                 now[d], now[free[0]] = (), axes
         return x, now
+
+    # --- parts that go beyond the end ------------------------------------------------------------
+
+    def _filled(self, x: Node, dim: int, axes: Axes) -> Node:
+        """A value with zeros behind it, so that a dimension has equal parts."""
+        n = x.shape[dim]
+        if not is_uneven(self.mesh, axes, n):
+            return x
+        more = part_size(self.mesh, axes, n) * axes_size(self.mesh, axes) - n
+        return pad(x, [(0, more if d == dim else 0) for d in range(x.ndim)])
+
+    def _cut(self, x: Node, dim: int, n: Any) -> Node:
+        """A value without what is beyond the end of a dimension."""
+        return shrink(x, [(0, n if d == dim else size) for d, size in enumerate(x.shape)])
+
+    def masked(self, x: Node, shape: Shape, lay: Layout, value: Any) -> Node:
+        """A value of this rank, with a number where its part goes beyond the whole shape."""
+        for d, (n, axes) in enumerate(zip(shape, lay, strict=True)):
+            if axes and isinstance(n, int) and is_uneven(self.mesh, axes, n):
+                start = part_number(self.mesh, axes) * x.shape[d]
+                place = iota(x.shape, d, int64)
+                place = place + expand(reshape(CAST(start, arg=int64), (1,) * x.ndim), x.shape)
+                inside = LT(place, constant_like(n, place))
+                x = WHERE(inside, x, constant_like(value, x))
+        return x
 
     def shape(self, node: Node, final: Layout) -> Any:
         """The shape of a value on one rank."""
@@ -282,9 +322,9 @@ class Partitioner:
             return x
         for d, wanted in enumerate(final):
             if wanted == axes and name == "add" and x.dtype.kind in "iufc":
-                return REDUCE_SCATTER(x, arg=(self.mesh, axes, d))
+                return REDUCE_SCATTER(self._filled(x, d, axes), arg=(self.mesh, axes, d))
         x = ALL_REDUCE(x, arg=(self.mesh, axes, name))
         for d, wanted in enumerate(final):
             if set(wanted) & set(axes):
-                x = own_part(x, self.mesh, wanted, d)
+                x = own_part(self._filled(x, d, wanted), self.mesh, wanted, d)
         return x

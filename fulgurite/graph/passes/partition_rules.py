@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...core.node import Node, constant_bits, make
 from ...core.op import Op
-from ...core.ops.collective import part_number
+from ...core.ops.collective import is_uneven, part_number
 from ...core.ops.effect import AFTER, CONTIGUOUS, COPY, DETACH, REMAT, UNWATCH, WATCH
 from ...core.ops.elementwise import CAST
 from ...core.ops.indexing import GATHER, SCATTER, SORT
@@ -33,7 +33,7 @@ from ...core.ops.movement import (
     reshape,
 )
 from ...core.ops.random import RANDOM, random_bits
-from ...core.ops.reduce import REDUCE, SCAN
+from ...core.ops.reduce import REDUCE, SCAN, identity_of
 from ...core.ops.update import UPDATE
 from ...core.ranks import Layout, axes_size
 from ...core.rewriting.substitute import rebuild
@@ -171,8 +171,13 @@ def _through_run(
     wide = [axes for axes, n in zip(settled(tuple(lay)), old, strict=True) if n != 1]
     split = wide[0] if wide else ()
     outer = next((d for d, n in enumerate(new) if n != 1), None)
-    if any(wide[1:]) or (split and (outer is None or new[outer] % axes_size(p.mesh, split))):
+    if any(wide[1:]) or (split and outer is None):
         return None
+    if split and outer is not None:
+        before = next(n for n in old if n != 1)
+        uneven = is_uneven(p.mesh, split, before) or is_uneven(p.mesh, split, new[outer])
+        if uneven and new[outer] != before:
+            return None
     return [split if d == outer else () for d in range(len(new))]
 
 
@@ -294,7 +299,10 @@ def _reduce_wants(p: Partitioner, node: Node, final: Layout) -> Wants:
 
 
 def _reduce_emit(p: Partitioner, node: Node, final: Layout, src: list[Node]) -> Node:
-    part = REDUCE(src[0], arg=node.arg)
+    dims = settled(_dims(p, node.src[0]))
+    folded = tuple([axes if d in node.arg[1] else () for d, axes in enumerate(dims)])
+    empty = identity_of(node.arg[0], node.dtype)
+    part = REDUCE(p.masked(src[0], node.src[0].shape, folded, empty), arg=node.arg)
     return p.summed(node, part, _folded_axes(p, node), node.arg[0], final)
 
 
@@ -326,6 +334,11 @@ def _gather_wants(p: Partitioner, node: Node, final: Layout) -> Wants:
     return [tuple([() if d == node.arg else axes for d, axes in enumerate(final)]), final]
 
 
+def _gather_emit(p: Partitioner, node: Node, final: Layout, src: list[Node]) -> Node:
+    x, index = src
+    return GATHER(x, p.masked(index, node.shape, final, 0), arg=node.arg)
+
+
 def _scatter_axes(p: Partitioner, node: Node) -> Axes:
     """The mesh axes over which rows are added up on their own: into zeros, sums may be split."""
     x, index, values = node.src
@@ -355,7 +368,11 @@ def _scatter_wants(p: Partitioner, node: Node, final: Layout) -> Wants:
 
 
 def _scatter_emit(p: Partitioner, node: Node, final: Layout, src: list[Node]) -> Node:
-    part = SCATTER(*src, arg=node.arg)
+    x, index, values = src
+    rows = _scatter_wants(p, node, final)[1]
+    assert rows is not None
+    index = p.masked(index, node.src[1].shape, rows, 0)  # of what is beyond, nothing is known
+    part = SCATTER(x, index, values, arg=node.arg)
     return p.summed(node, part, _scatter_axes(p, node), "add", final)
 
 
@@ -401,7 +418,7 @@ RULES: dict[Op, Rule] = {
     REDUCE: Rule(_reduce_follow, _reduce_takes, _reduce_wants, _reduce_emit),
     SCAN: LINE,
     SORT: LINE,
-    GATHER: Rule(_gather_follow, _always, _gather_wants, _again),
+    GATHER: Rule(_gather_follow, _always, _gather_wants, _gather_emit),
     SCATTER: Rule(
         _scatter_follow, lambda p, node, final: not final[node.arg[1]], _scatter_wants,
         _scatter_emit,

@@ -46,11 +46,14 @@ def moved(x: fg.Tensor, y: fg.Tensor, rng: random.Random) -> Any:
 
 
 def shaped(x: fg.Tensor, y: fg.Tensor, rng: random.Random) -> Any:
-    return fg.tanh(x.reshape((4, 2, 4, 4))).transpose(1, 2).transpose(1, 2).reshape((8, 16))
+    n, m = x.shape
+    outer = 4 if n % 4 == 0 else n
+    parts = x.reshape((outer, n // outer, m // 4, 4))
+    return fg.tanh(parts).transpose(1, 2).transpose(1, 2).reshape((n, m))
 
 
 def picked(x: fg.Tensor, y: fg.Tensor, rng: random.Random) -> Any:
-    rows = fg.arange(8) * 3 % 8
+    rows = fg.arange(x.shape[0]) * 3 % x.shape[0]
     return fg.take(x, rows, axis=0) + fg.cumulative_sum(y, axis=1) * 0.05
 
 
@@ -91,7 +94,8 @@ for seed in range(first, first + count):
     rng = random.Random(seed)
     mesh = fg.Mesh(rng.choice(MESHES))
     numbers = np.random.default_rng(seed)
-    arrays = [numbers.standard_normal((8, 16)).astype(np.float32) for _ in range(3)]
+    shape = rng.choice([(8, 16), (8, 16), (7, 12)])  # meshes divide the first
+    arrays = [numbers.standard_normal(shape).astype(np.float32) for _ in range(3)]
 
     def split(x: fg.Tensor, rng: random.Random, mesh: fg.Mesh = mesh) -> Any:
         found = {}

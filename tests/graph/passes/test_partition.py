@@ -23,7 +23,7 @@ from tests.ranks import evaluate_on_ranks
 pytestmark = pytest.mark.device("none")
 MESHES: list[MeshAxes] = [
     (("data", 2),), (("data", 4),), (("data", 2), ("model", 2)), (("a", 2), ("b", 3)),
-    (("data", 2), ("model", 2), ("seq", 2)),
+    (("data", 2), ("model", 2), ("seq", 2)), (("data", 5),), (("a", 7), ("b", 2)),
 ]  # fmt: skip
 
 
@@ -53,14 +53,14 @@ class Program:
         self.mesh = self.rng.choice(MESHES)
         self.arrays: dict[Node, Any] = {}
 
-    def layout(self, shape: tuple[int, ...]) -> Layout:
-        """Some axes of the mesh over some dimensions that they divide."""
+    def layout(self, shape: tuple[int, ...], even: bool = True) -> Layout:
+        """Some axes of the mesh over some dimensions, which they divide if they must."""
         found: list[tuple[str, ...]] = [() for _ in shape]
         for axis, _ in self.mesh:
             dim = self.rng.randrange(len(shape) + 1)
             if dim < len(shape):
                 more = (*found[dim], axis)
-                if shape[dim] % axes_size(self.mesh, more) == 0:
+                if not even or shape[dim] % axes_size(self.mesh, more) == 0:
                     found[dim] = more
         return tuple(found)
 
@@ -79,8 +79,8 @@ class Program:
         return node
 
     def maybe_sharded(self, node: Node) -> Node:
-        if node.ndim and self.rng.random() < 0.2:
-            layout = self.layout(node.shape)  # type: ignore[arg-type]
+        if node.ndim and self.rng.random() < 0.3:
+            layout = self.layout(node.shape, even=False)  # type: ignore[arg-type]
             return SHARD(node, arg=(self.mesh, layout, False))
         return node
 
