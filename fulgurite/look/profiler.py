@@ -84,6 +84,7 @@ class Profile:
         self._outer: Profile | None = None  # is told what this one is told
         self._ended = False
         self.threads: dict[int, dict[str, None]] = {}  # names of threads that launched or compiled
+        self._named: tuple[threading.Thread, int] | None = None  # whose name was noted last
 
     # --- recording -------------------------------------------------------------------------------
 
@@ -152,8 +153,12 @@ class Profile:
 
     def _name(self, ident: int) -> None:
         """Remember what a thread is called: it may be gone when somebody asks."""
-        thread: threading.Thread | None = threading.current_thread()
-        if thread is None or thread.ident != ident:  # a GPU is asked later, by another thread
+        now = threading.current_thread()
+        if self._named == (now, ident):
+            return
+        self._named = now, ident
+        thread: threading.Thread | None = now
+        if now.ident != ident:  # a GPU is asked later, by another thread
             thread = next((t for t in threading.enumerate() if t.ident == ident), None)
         names = self.threads.setdefault(ident, {})
         if thread is not None:
