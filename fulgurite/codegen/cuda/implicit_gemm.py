@@ -4,7 +4,8 @@ In: an `IndexKernel` whose folds are sums of products. Out: the same kernel wher
 (the batch and space of a convolution; its channels and window) are the digits of one number, so
 that `tl.dot` has long axes to cut tiles from; or the kernel as it is, where its longest axes make
 good tiles. What is read are then gathered loads, as im2col's without its memory: an index has
-quotients and remainders of the one number. Digits whose steps fit together stay one digit, and the
+quotients and remainders of the one number. Folds with few results and several axes are merged too:
+one long axis can be split between programs. Digits whose steps fit together stay one digit, and the
 slowest in memory come first, so that neighbours are contiguous.
 """
 
@@ -22,7 +23,7 @@ from ...graph.ir.bodies import argument, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
 from ...kernel.contract.problem import ProductAxes, product_axes
-from .analysis import is_dot_product
+from .analysis import is_dot_product, parallel_axes
 from .tiling import GpuTable
 
 Free = Mapping[Node, frozenset[int]]
@@ -47,7 +48,14 @@ def implicit_gemm(kernel: IndexKernel, table: GpuTable) -> IndexKernel:
         return kernel
     free = free_axes(order)
     roles = _roles(folds, free)
-    if roles is None or _is_short(roles, sizes, table):
+    if roles is None:
+        long = _long_fold(kernel, folds, free, sizes, table)
+        return (
+            _flattened(kernel, sizes, [long])
+            if len(long) > 1 and _is_whole(long, order)
+            else kernel
+        )
+    if _is_short(roles, sizes, table):
         return kernel
     depth, side = table.dot_depth, table.dot_rows
     groups = [
@@ -71,6 +79,16 @@ def _roles(folds: Sequence[Node], free: Free) -> ProductAxes | None:
     found = {product_axes(f, free) for f in folds}
     (axes,) = found if len(found) == 1 else (None,)
     return axes if axes is not None and axes.left and axes.right else None
+
+
+def _long_fold(
+    kernel: IndexKernel, folds: Sequence[Node], free: Free, sizes: Sequence[int], table: GpuTable
+) -> tuple[int, ...]:
+    """The axes of folds with few results: as one they can be cut into blocks of any length."""
+    parallel = parallel_axes(kernel.body.src, free)
+    if len({f.arg[1] for f in folds}) > 1 or prod([sizes[a] for a in parallel]) > table.enough:
+        return ()
+    return tuple([a for a in folds[0].arg[1] if sizes[a] > 1])
 
 
 def _is_short(roles: ProductAxes, sizes: Sequence[int], table: GpuTable) -> bool:
