@@ -139,6 +139,10 @@ def _polygamma() -> list[Node]:
     return first + [elementwise.polygamma(3, param(0, shape, float32)) for shape in SHAPES]
 
 
+def _dot4() -> list[Node]:
+    return [elementwise.DOT4(*[param(i, s, int32) for i in range(3)]) for s in SHAPES]
+
+
 # --- leaves --------------------------------------------------------------------------------------
 
 
@@ -473,6 +477,7 @@ _SAMPLES: dict[str, Callable[[], list[Node]]] = {
     "cast": _cast,
     "bitcast": _bitcast,
     "polygamma": _polygamma,
+    "dot4": _dot4,
     "const": _const,
     "var": _var,
     "iota": _iota,

@@ -85,13 +85,16 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """The options that say which model."""
     parser.add_argument("path", help=".gguf file, or folder with config.json")
     parser.add_argument("--adapter", metavar="FOLDER", help="weights of `fulgurite finetune`")
+    parser.add_argument("--activation-bytes", type=int, choices=(1, 2, 3), default=3,
+                        help="of what packed weights are multiplied with: 3 is as good as float32, "
+                        "1 is quicker and off by up to a thousandth")  # fmt: skip
 
 
 def model_of(arguments: argparse.Namespace) -> Any:
     """The model that the options ask for."""
     from ..models import load
 
-    model = load(arguments.path)
+    model = load(arguments.path, activation_bytes=arguments.activation_bytes)
     if arguments.adapter:
         from ..models.finetune import apply
 

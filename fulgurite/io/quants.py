@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core import dtype as types
+from ..core.ops.elementwise import DOT4
+from ..functional.common import apply
 from ..functional.math.elementwise import where
 from ..tensor import Tensor
 
@@ -30,6 +32,21 @@ class Quant:
     bytes: int  # that they take
     values: Callable[[Tensor], Tensor]
     runs: Callable[[Tensor], Runs] | None = None  # of blocks (..., bytes)
+    words: Callable[[Tensor], Words] | None = None  # the same, four values in a word
+
+    def dot_words(self, x: Tensor, blocks: Tensor, count: int) -> Tensor:
+        """A row times a matrix (..., outputs, blocks, bytes), in whole numbers of `count` bytes."""
+        assert self.words is not None
+        words = self.words(blocks)
+        runs = len(words.numbers)
+        rows = x.reshape(*x.shape[:-1], 1, blocks.shape[-2], runs, self.count // runs)
+        means = None
+        if words.depth is not None:
+            lanes = rows.shape[-1] // 4  # each of them takes its share of the mean away
+            means = (rows.sum(axis=-1) * (1 / lanes)).contiguous()
+        together = 1 if words.steps else runs
+        planes = Planes.of(rows, count, words.largest * together, words.middle)
+        return words.dot(planes, means).sum(axis=(-2, -1))
 
     def dot(self, x: Tensor, blocks: Tensor) -> Tensor:
         """A row (..., inputs) times a matrix (..., outputs, blocks, bytes), read once as it is."""
@@ -166,6 +183,159 @@ def _q6_k(b: Tensor) -> Tensor:
 
 def _q8_k(b: Tensor) -> Tensor:
     return _signed(b[:, 4:260]) * _single(b[:, 0:4])
+
+
+# --- the same in words, for products of whole numbers ---------------------------------------------
+
+
+
+@dataclass(frozen=True)
+class Words:
+    """Blocks as runs whose numbers, without signs, lie four in a word of int32.
+
+    value = (number - middle) * step * scale - least * depth
+    """
+
+    numbers: list[Tensor]  # (..., words of a run)
+    scale: Tensor  # (..., 1), of the block
+    largest: int  # of number - middle
+    middle: int = 0
+    steps: list[Tensor] | None = None  # (..., 1) or one for each word
+    least: list[Tensor] | None = None  # (..., 1), four runs in a word
+    depth: Tensor | None = None
+
+    def dot(self, x: Planes, means: Tensor | None) -> Tensor:
+        """Products with rows, not added up; `means` are those of the x of each run."""
+        terms = [x.dot(number, run) for run, number in enumerate(self.numbers)]
+        if self.steps is None:
+            found = _float(_joined(terms))
+        else:
+            pairs = zip(terms, self.steps, strict=True)
+            found = _joined([_float(term) * _float(step) for term, step in pairs])
+        found = found * (self.scale * x.scale)
+        if self.least is None or self.depth is None or means is None:
+            return found
+        four = Planes.of(means.reshape(*means.shape[:-1], -1, 4), 3, 63 * len(self.least))
+        low = [four.dot(word, place) for place, word in enumerate(self.least)]
+        return found - _float(_joined(low)) * (self.depth * four.scale)
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Numbers as whole ones of some bytes times a scale of their block: a plane for each byte.
+
+    Of three bytes they are as near as float32 is to the largest of the block.
+    """
+
+    planes: Tensor  # (..., blocks, planes, runs, words), the highest bytes first
+    scale: Tensor  # (..., blocks, 1)
+    taken: Tensor | None  # (..., blocks, runs, words): the middle's products
+
+    @staticmethod
+    def of(x: Tensor, count: int, largest: int, middle: int = 0) -> Planes:
+        """Of numbers (..., blocks, runs, numbers of a run, a multiple of four).
+
+        Four of their products with whole numbers up to `largest` fit 32 bits.
+        """
+        most = min(127 << 8 * (count - 1), ((1 << 31) - 1) // (4 * largest))
+        peak = abs(x).max(axis=(-2, -1), keepdims=True)
+        whole = (x / where(peak == 0, 1, peak) * most).round().astype(types.int32)
+        fours = whole.reshape(*x.shape[:-1], -1, 4)
+        taken = fours.sum(axis=-1, dtype=types.int32) * -middle if middle else None
+        above = sum(128 << 8 * n for n in range(count))  # makes every byte one without a sign
+        shifts = np.arange(8 * count - 8, -1, -8, dtype=np.int32).reshape(-1, 1, 1, 1)
+        fours = fours.reshape(*x.shape[:-2], 1, *fours.shape[-3:]) + above
+        bytes_ = ((fours >> Tensor(shifts, device=x.device)) & 255) ^ 128
+        found = bytes_[..., 0]
+        for place in (1, 2, 3):
+            found = found | (bytes_[..., place] << 8 * place)
+        scale = (peak * (1 / most))[..., 0].contiguous()
+        return Planes(found.contiguous(), scale, None if taken is None else taken.contiguous())
+
+    def dot(self, word: Tensor, run: int) -> Tensor:
+        """Sums of four products each with a run."""
+        total: Tensor | int = 0
+        for plane in range(self.planes.shape[-3]):
+            total = apply(DOT4, word, self.planes[..., plane, run, :], total << 8)
+        assert isinstance(total, Tensor)
+        return total if self.taken is None else total + self.taken[..., run, :]
+
+
+def _words(b: Tensor) -> Tensor:
+    """Bytes as words of four: one load each, wherever they lie."""
+    found = b[..., 0::4].astype(types.uint32)
+    for place in (1, 2, 3):
+        found = found | (b[..., place::4].astype(types.uint32) << 8 * place)
+    return found.bitcast(types.int32)
+
+
+def _word(b: Tensor, place: int, count: int = 1) -> Tensor:
+    return b[..., place : place + count]
+
+
+def _bytes(word: Tensor) -> list[Tensor]:
+    """The four bytes of a word."""
+    return [(word >> 8 * place) & 255 for place in range(4)]
+
+
+def _halves(word: Tensor) -> tuple[Tensor, Tensor]:
+    """Two float16 of a word, widened."""
+    first, second = (half.astype(types.uint16).bitcast(types.float16) for half in (word, word >> 16))
+    return _float(first), _float(second)
+
+
+def _k_words(b: Tensor, numbers: list[Tensor], largest: int) -> Words:
+    """Q4_K and Q5_K: eight runs of 32, each with a scale and a minimum of six bits."""
+    scale, depth = _halves(_word(b, 0))
+    first, second, third = (_word(b, place) for place in (1, 2, 3))
+    steps = _bytes(first & 0x3F3F3F3F) + _bytes(third & 0x0F0F0F0F | (first >> 2) & 0x30303030)
+    least = [second & 0x3F3F3F3F, (third >> 4) & 0x0F0F0F0F | (second >> 2) & 0x30303030]
+    return Words(numbers, scale, largest, 0, steps, least, depth)
+
+
+def _nibble_words(b: Tensor, start: int) -> list[Tensor]:
+    """Eight runs of 32 in 32 words."""
+    words = [_word(b, start + pair * 8, 8) for pair in range(4)]
+    return [q & 0x0F0F0F0F for word in words for q in (word, word >> 4)]
+
+
+def _q4_k_words(b: Tensor) -> Words:
+    words = _words(b)
+    return _k_words(words, _nibble_words(words, 4), 15)
+
+
+def _q5_k_words(b: Tensor) -> Words:
+    words = _words(b)
+    high = [((_word(words, 4, 8) >> run) & 0x01010101) << 4 for run in range(8)]
+    numbers = [q | h for q, h in zip(_nibble_words(words, 12), high, strict=True)]
+    return _k_words(words, numbers, 31)
+
+
+def _q6_k_words(b: Tensor) -> Words:
+    words = _words(b[..., 0:208])
+    is_first = Tensor(np.arange(8) < 4, device=b.device)  # a step is that of 16 numbers
+    numbers, steps = [], []
+    for run in range(8):
+        half, part = divmod(run, 4)
+        low = (_word(words, half * 16 + part % 2 * 8, 8) >> part // 2 * 4) & 0x0F0F0F0F
+        high = (_word(words, 32 + half * 8, 8) >> part * 2) & 0x03030303
+        numbers.append(low | (high << 4))
+        two = _word(words, 48 + run // 2) << (16, 0)[run % 2]
+        steps.append(where(is_first, (two << 8) >> 24, two >> 24))
+    return Words(numbers, _half(b[..., 208:210]), 32, 32, steps)
+
+
+def _whole_words(b: Tensor) -> Words:
+    """Q8_0 and I8G64: numbers with signs behind a scale."""
+    numbers = [_words(b[..., 2:]) ^ np.int32(-0x7F7F7F80)]
+    return Words(numbers, _half(b[..., 0:2]), 128, 128)
+
+
+def _half_words(b: Tensor) -> Words:
+    """I4G64: numbers around 8 behind a scale."""
+    words = _words(b[..., 2:])
+    numbers = [words & 0x0F0F0F0F, (words >> 4) & 0x0F0F0F0F]
+    return Words(numbers, _half(b[..., 0:2]), 8, 8)
 
 
 # --- the same in runs, for a product of one row ---------------------------------------------------
@@ -329,21 +499,21 @@ def _i4_64_runs(b: Tensor) -> Runs:
 
 
 GROUPS: dict[int, Quant] = {  # by the bytes of a block
-    66: Quant("I8G64", 64, 66, _i8_64, _i8_64_runs),
-    34: Quant("I4G64", 64, 34, _i4_64, _i4_64_runs),
+    66: Quant("I8G64", 64, 66, _i8_64, _i8_64_runs, _whole_words),
+    34: Quant("I4G64", 64, 34, _i4_64, _i4_64_runs, _half_words),
 }
 QUANTS: dict[int, Quant] = {
     2: Quant("Q4_0", 32, 18, _q4_0, _q4_0_runs),
     3: Quant("Q4_1", 32, 20, _q4_1, _q4_1_runs),
     6: Quant("Q5_0", 32, 22, _q5_0, _q5_0_runs),
     7: Quant("Q5_1", 32, 24, _q5_1, _q5_1_runs),
-    8: Quant("Q8_0", 32, 34, _q8_0, _q8_0_runs),
+    8: Quant("Q8_0", 32, 34, _q8_0, _q8_0_runs, _whole_words),
     9: Quant("Q8_1", 32, 36, _q8_1),
     10: Quant("Q2_K", 256, 84, _q2_k),
     11: Quant("Q3_K", 256, 110, _q3_k),
-    12: Quant("Q4_K", 256, 144, _q4_k, _q4_k_runs),
-    13: Quant("Q5_K", 256, 176, _q5_k, _q5_k_runs),
-    14: Quant("Q6_K", 256, 210, _q6_k, _q6_k_runs),
+    12: Quant("Q4_K", 256, 144, _q4_k, _q4_k_runs, _q4_k_words),
+    13: Quant("Q5_K", 256, 176, _q5_k, _q5_k_runs, _q5_k_words),
+    14: Quant("Q6_K", 256, 210, _q6_k, _q6_k_runs, _q6_k_words),
     15: Quant("Q8_K", 256, 292, _q8_k),
     20: Quant("IQ4_NL", 32, 18, _iq4_nl, _iq4_nl_runs),
 }

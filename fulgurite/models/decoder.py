@@ -10,7 +10,7 @@ plain array code: what becomes one kernel is up to the compiler.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fulgurite as fg
@@ -244,7 +244,7 @@ def _names(w: Weights) -> list[str]:
 
 
 def _taken(matrix: Matrix, chosen: fg.Tensor) -> Matrix:
-    return Matrix(matrix.data[chosen], matrix.quant, None, matrix.is_transposed)
+    return replace(matrix, data=matrix.data[chosen], bias=None)
 
 
 def _parts(x: fg.Tensor, sizes: list[int]) -> list[fg.Tensor]:

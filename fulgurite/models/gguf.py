@@ -175,7 +175,7 @@ def _factors(file: GgufFile, name: str, count: int) -> list[float]:
 # --- writing -----------------------------------------------------------------------------------
 
 _KINDS = {"F32": 0, "F16": 1, "BF16": 30}
-_NUMBERS = {int: (5, "<i"), float: (6, "<f"), bool: (7, "?")}
+_NUMBERS = {float: (6, "<f"), bool: (7, "?")}
 
 
 def save_gguf(
@@ -218,14 +218,33 @@ def _text(text: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
+    """A value behind the number of its type; sizes are unsigned, as other readers ask for them."""
     if isinstance(value, str):
         return struct.pack("<I", 8) + _text(value)
     if isinstance(value, Sequence):
-        inner = [_value(one) for one in value]
-        kind = inner[0][:4] if inner else struct.pack("<I", 4)
-        count = struct.pack("<Q", len(inner))
-        return struct.pack("<I", 9) + kind + count + b"".join(one[4:] for one in inner)
-    if type(value) is int and not -(1 << 31) <= value < 1 << 31:
-        return struct.pack("<Iq", 11, value)
-    number, layout = _NUMBERS[type(value)]
+        return struct.pack("<I", 9) + _values(value)
+    if type(value) is int:
+        number, layout = (4, "<I") if 0 <= value < 1 << 32 else _whole(value, value)
+    else:
+        number, layout = _NUMBERS[type(value)]
     return struct.pack("<I", number) + struct.pack(layout, value)
+
+
+def _values(values: Sequence[Any]) -> bytes:
+    """Values of one type behind its number."""
+    count = struct.pack("<Q", len(values))
+    if values and all(type(one) is int for one in values):
+        number, layout = _whole(min(values), max(values))
+        inner = [struct.pack(layout, one) for one in values]
+    else:
+        each = [_value(one) for one in values]
+        number = struct.unpack("<I", each[0][:4])[0] if each else 4
+        inner = [one[4:] for one in each]
+    return struct.pack("<I", number) + count + b"".join(inner)
+
+
+def _whole(least: int, most: int) -> tuple[int, str]:
+    """The number of the type that whole numbers fit, and its layout."""
+    if -(1 << 31) <= least and most < 1 << 31:
+        return 5, "<i"
+    return (11, "<q") if most < 1 << 63 else (10, "<Q")

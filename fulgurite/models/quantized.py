@@ -8,12 +8,15 @@ product's own kernel, so that memory is read once, packed. Nothing is unpacked b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import prod
 
 import fulgurite as fg
 
 from ..io.quants import Quant
+
+FEW_ROWS = 16  # more of them are a product of matrices, of values that are unpacked first
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,7 @@ class Matrix:
     quant: Quant | None = None
     bias: fg.Tensor | None = None
     is_transposed: bool = False  # memory has (inputs, outputs)
+    activation_bytes: int = 3  # of x in products of whole numbers: 3 are as good as float32
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,18 +51,30 @@ class Matrix:
         return found if self.bias is None else found + self.bias.astype(fg.float32)
 
     def _is_row(self, x: fg.Tensor) -> bool:
-        """True if each matrix meets one row, as in decoding, and has a form for that."""
+        """True if each matrix meets one row, as in decoding, or few, and has a form for that."""
         if self.quant is None or self.quant.runs is None:
             return False
-        rows = x.shape[-2:-1] if self.data.ndim > 3 else x.shape[:-1]
-        return all(n == 1 for n in rows)
+        if self.data.ndim > 3:
+            return x.shape[-2] == 1
+        return prod(x.shape[:-1]) <= (FEW_ROWS if self._is_of_words(x) else 1)
+
+    def _is_of_words(self, x: fg.Tensor) -> bool:
+        """True if a product may be one of whole numbers: these have no gradient."""
+        return self.quant is not None and self.quant.words is not None and not x.node.watched
 
     def _row(self, x: fg.Tensor) -> fg.Tensor:
-        assert self.quant is not None
         x = x.contiguous()  # once, not again for each output
         if self.data.ndim > 3:
-            return self.quant.dot(x[..., 0, :], self.data).contiguous()[..., None, :]
-        return self.quant.dot(x.reshape(-1), self.data).contiguous().reshape(*x.shape[:-1], -1)
+            return self._dot(x[..., 0, :]).contiguous()[..., None, :]
+        is_one = prod(x.shape[:-1]) == 1
+        rows = x.reshape(-1) if is_one else x.reshape(-1, x.shape[-1])
+        return self._dot(rows).contiguous().reshape(*x.shape[:-1], -1)
+
+    def _dot(self, x: fg.Tensor) -> fg.Tensor:
+        assert self.quant is not None
+        if self._is_of_words(x):
+            return self.quant.dot_words(x, self.data, self.activation_bytes)
+        return self.quant.dot(x, self.data)
 
     def rows(self, ids: fg.Tensor) -> fg.Tensor:
         """Some of the rows, unpacked: what an embedding looks up."""
@@ -72,5 +88,5 @@ class Matrix:
         for start, end in zip([0, *ends], ends, strict=False):
             place = (*(slice(None),) * axis, slice(start, end))
             bias = None if self.bias is None else self.bias[..., start:end]
-            found.append(Matrix(self.data[place], self.quant, bias, self.is_transposed))
+            found.append(replace(self, data=self.data[place], bias=bias))
         return found

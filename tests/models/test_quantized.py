@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def test_a_row_times_a_packed_matrix_is_one_kernel_that_reads_its_bytes_once(kin
         kernels = fg.explain(matrix(x)).kernels
     size = matrix.data.size
     large = [kernel for kernel in kernels if kernel.bytes >= size]
-    assert len(large) == 1 and large[0].bytes <= size + 4 * (512 + 64 + 128)
+    assert len(large) == 1 and large[0].bytes <= size + 4 * (2 * 512 + 64 + 128)
     assert all(kernel.bytes <= 3 * 4 * 512 for kernel in kernels if kernel is not large[0])
 
 
@@ -42,3 +44,45 @@ def test_rows_splits_and_experts_of_a_packed_matrix_are_its_values() -> None:
     got = matrix(fg.Tensor(x)).numpy()  # a row for each expert
     assert np.allclose(got, x @ whole.swapaxes(1, 2), atol=1e-4)
     assert np.allclose(one(fg.Tensor(x)).numpy(), x @ whole[1].T, atol=1e-4)
+
+
+WORDS = [kind for kind in ENCODERS if BY_NAME[kind].words is not None]
+
+
+@pytest.mark.device("first")
+@pytest.mark.parametrize("kind", WORDS)
+def test_products_of_whole_numbers_are_as_good_as_those_of_float32(kind: str) -> None:
+    matrix, _ = made(kind, (24, 768))
+    x = np.random.default_rng(2).normal(size=(3, 768)).astype(np.float32)
+    x[1] *= np.exp(np.random.default_rng(3).normal(size=768) * 3)  # some far larger than others
+    x[2, :512] = 0
+    exact = matrix.values().numpy().astype(np.float64)
+    wanted, size = x @ exact.T, np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(exact, axis=1)
+    for count, bound in ((3, 1e-7), (2, 3e-5), (1, 8e-3)):
+        found = replace(matrix, activation_bytes=count)
+        many = found(fg.Tensor(x)).numpy()
+        assert (np.abs(many - wanted) <= bound * size).all()
+        for row in range(3):  # one alone has the bits that it has among others
+            alone = found(fg.Tensor(x[row : row + 1])).numpy()
+            assert np.array_equal(alone, many[row : row + 1])
+
+
+@pytest.mark.device("first")
+def test_what_is_not_finite_stays_so_and_tiny_numbers_count() -> None:
+    matrix, _ = made("Q4_K", (8, 512))
+    exact = matrix.values().numpy()
+    x = np.full((1, 512), 1e-30, np.float32)
+    assert np.allclose(matrix(fg.Tensor(x)).numpy(), x @ exact.T, rtol=1e-4, atol=0)
+    for bad in (np.inf, np.nan):
+        x[0, 3] = bad
+        assert not np.isfinite(matrix(fg.Tensor(x)).numpy()).any()
+
+
+@pytest.mark.device("first")
+def test_a_row_times_a_packed_matrix_has_the_gradient_of_its_values() -> None:
+    matrix, _ = made("Q4_K", (16, 256))
+    for rows in (1, 4):
+        x = fg.Tensor(np.random.default_rng(4).normal(size=(rows, 256)).astype(np.float32))
+        got = fg.grad(lambda x: (matrix(x) ** 2).sum())(x).numpy()
+        wanted = fg.grad(lambda x: ((x @ matrix.values().mT) ** 2).sum())(x).numpy()
+        assert np.allclose(got, wanted, rtol=1e-3, atol=1e-3)

@@ -292,6 +292,15 @@ def fg_shr(a, b):
     return tl.where(fits, a >> by, beyond).to(a.dtype)
 
 
+@triton.jit
+def fg_dot4(a, b, c):
+    """c plus the four bytes of a, unsigned, times those of b, signed."""
+    c += (a & 255) * ((b << 24) >> 24)
+    c += ((a >> 8) & 255) * ((b << 16) >> 24)
+    c += ((a >> 16) & 255) * ((b << 8) >> 24)
+    return c + ((a >> 24) & 255) * (b >> 24)
+
+
 # --- conversion ----------------------------------------------------------------------------------
 
 

@@ -461,6 +461,13 @@ SHR = elementwise(
     triton="fg_shr({0}, {1})",
 )  # fmt: skip
 
+DOT4 = elementwise(
+    "dot4", special.dot4, "c plus the four bytes of a, unsigned, times those of b, signed", arity=3,
+    kinds="i", grad=lambda g, y, a, b, c: (None, None, None), cost=2,
+    check=lambda n: _check(n) or (None if n.dtype.bits == 32 else f"{n.dtype} has not four bytes"),
+    llvm=_intrinsic("fulgurite.dot4", 3), triton="fg_dot4({0}, {1}, {2})",
+)  # fmt: skip
+
 # --- conversion ----------------------------------------------------------------------------------
 
 

@@ -52,6 +52,13 @@ def power(a: Array, b: Array) -> Array:
     return np.where(negative, inverse, result).astype(a.dtype)
 
 
+def dot4(a: Array, b: Array, c: Array) -> Array:
+    """c plus the products of four bytes, those of a without signs, wrapped around."""
+    first, second = (np.ascontiguousarray(x).reshape(*x.shape, 1) for x in (a, b))
+    products = first.view(np.uint8).astype(np.int32) * second.view(np.int8)
+    return np.asarray(c + products.sum(axis=-1, dtype=np.int32))
+
+
 def cast(a: Array, source: DType, target: DType) -> Array:
     """The values in another dtype: floats round once, whole numbers wrap or saturate."""
     if target.kind == "b":

@@ -27,6 +27,7 @@ class UnrollTable:
     nodes: int  # in all copies together
     outputs: int  # reductions that run together: their accumulators stay in registers
     output_nodes: int  # of all of them
+    shared_nodes: int  # the same where much of the work is shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,10 @@ def _short_axes(
             found.append(short)
             count *= sizes[short]
     work: int = prod([sizes[a] for a in fold.arg[1]])
-    small = len(below) * count <= table.output_nodes
-    return found if small and work >= table.outputs * count else []
+    moved_nodes = sum(not free[n].isdisjoint(found) for n in below)
+    is_shared = 2 * (len(below) - moved_nodes) >= moved_nodes  # is much done once for all?
+    small = moved_nodes * count <= (table.shared_nodes if is_shared else table.output_nodes)
+    return found if small and (is_shared or work >= table.outputs * count) else []
 
 
 def _written_out(kernel: IndexKernel, short: int, sizes: list[int]) -> IndexKernel:

@@ -16,6 +16,7 @@ from ...core.node import Node
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...graph.ir.affine import axes_of
 from ...graph.ir.queries import is_scatter, whole_axes
+from .combine_loads import combined_loads
 from .tables import VectorTable
 
 Free = Mapping[Node, frozenset[int]]
@@ -45,13 +46,15 @@ def vector_axis(
 def _contiguous_elements(order: Sequence[Node], free: Free, sizes: Sequence[int]) -> dict[int, int]:
     """For each axis that memory moves along, elements at step 1, weighted for stores."""
     score: dict[int, int] = {}
+    wide = {load: len(loads) for loads in combined_loads(order).values() for load in loads}
     for node in order:
         if node.op is not LOAD and node.op is not STORE:
             continue
+        near = wide.get(node, 1)  # bytes of one wide number are read at once
         weight = prod([sizes[a] for a in free[node]]) * (3 if node.op is STORE else 2)
         for atom, coefficient in node.arg[1][1]:
             if isinstance(atom, int):
-                score[atom] = score.get(atom, 0) + (weight if coefficient == 1 else 0)
+                score[atom] = score.get(atom, 0) + (weight if coefficient == near else 0)
             elif isinstance(atom, tuple):
                 for axis in axes_of(atom[1]):
                     score.setdefault(axis, 0)

@@ -136,6 +136,17 @@ def test_dividing_the_least_int_by_minus_one_wraps_and_by_zero_gives_zero() -> N
     assert apply(OPS["mod"], a, b).tolist() == [0, 0, 0, 0]
 
 
+def test_four_bytes_without_signs_times_four_with_them_are_added_and_wrap_around() -> None:
+    a, b = (x.ravel() for x in np.meshgrid(hostile(int32), hostile(int32)))
+    c = np.resize(hostile(int32), a.shape)
+    expected = []
+    for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True):
+        bytes_ = [v.to_bytes(4, "little", signed=True) for v in (x, y)]
+        products = [m * (n - 256 * (n > 127)) for m, n in zip(*bytes_, strict=True)]
+        expected.append(wrap(z + sum(products), int32))
+    assert_same(apply(OPS["dot4"], a, b, c), on_grid(expected, int32), a, b, c)
+
+
 def test_a_negative_power_of_a_whole_number_is_the_truncated_inverse() -> None:
     a, b = np.array([1, -1, -1, 2, 0, -128], np.int8), np.array([-3, -3, -4, -1, -1, -128], np.int8)
     assert apply(POW, a, b).tolist() == [1, -1, 1, 0, 0, 0]
@@ -366,7 +377,8 @@ def test_not_is_falling_as_its_trait_says() -> None:
 
 def test_every_elementwise_op_has_an_oracle_in_these_tests() -> None:
     elsewhere = {"real", "imag", "pair"}  # test_complexes.py
-    oracles = {*WHOLE, *REAL, *COMPARISONS, *FUNCTIONS, *elsewhere, "where", "cast", "bitcast"}
+    elsewhere |= {"where", "cast", "bitcast", "dot4"}
+    oracles = {*WHOLE, *REAL, *COMPARISONS, *FUNCTIONS, *elsewhere}
     missing = {op.name for op in ELEMENTWISE} - oracles
     assert not missing, f"write an oracle for {missing}"
 

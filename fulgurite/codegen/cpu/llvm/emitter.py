@@ -53,6 +53,7 @@ class Emitter:
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         self.register = 4 * lanes  # bytes: lanes are those of float32 unless a caller says more
+        self.has_dot4 = False  # is there an instruction for products of bytes (VNNI)?
         self.first: dict[str, int] = {}  # masks of the first lanes, where it is known how many
         self.opaque_steps = True  # else LLVM rewrites what loops count, a fifth of all its time
         self.lines: list[str] = []

@@ -128,6 +128,33 @@ def _shift(instruction: str, beyond: str) -> Expand:
     return expand
 
 
+def dot4(e: Emitter, dtype: DType, values: list[Val]) -> Val:
+    """c plus four products of bytes: one instruction (VNNI), or four products of words."""
+    a, b, c = e.alike(*values)
+    if e.has_dot4 and (not a.vector or e.lanes in (4, 8, 16)):
+        return _vnni(e, a, b, c)
+    for byte in range(4):
+        by = [_k(e, n, a) for n in (8 * byte, 24 - 8 * byte, 24)]
+        first = _op(e, "and", _op(e, "lshr", a, by[0]), _k(e, 255, a))
+        second = _op(e, "ashr", _op(e, "shl", b, by[1]), by[2])
+        c = _op(e, "add", c, _op(e, "mul", first, second))
+    return c
+
+
+def _vnni(e: Emitter, a: Val, b: Val, c: Val) -> Val:
+    """vpdpbusd of lanes, or of the first of four lanes."""
+    lanes = e.lanes if a.vector else 4
+    kind = f"<{lanes} x i32>"
+    texts = [v.text for v in (c, a, b)]
+    if not a.vector:
+        texts = [e.let(f"insertelement {kind} zeroinitializer, i32 {t}, i64 0") for t in texts]
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    found = e.call(kind, name, *[f"{kind} {t}" for t in texts])
+    if not a.vector:
+        found = e.let(f"extractelement {kind} {found}, i64 0")
+    return Val(found, a.dtype, a.vector)
+
+
 def sign(e: Emitter, dtype: DType, values: list[Val]) -> Val:
     """-1, 0 or 1; NaN stays."""
     (a,) = values
@@ -215,6 +242,7 @@ def random_bits(e: Emitter, values: list[Val]) -> Val:
 
 EXPANSIONS: dict[str, Expand] = {
     "floordiv": floordiv, "mod": mod, "sign": sign, "not": invert, "pow_int": ipow,
+    "dot4": dot4,
     "shl": _shift("shl", "zero"), "shr_i": _shift("ashr", "sign"), "shr_u": _shift("lshr", "zero"),
     **FUNCTIONS,
 }  # fmt: skip

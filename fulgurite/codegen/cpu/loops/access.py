@@ -287,6 +287,16 @@ class Access:
         first, place = self.strided_places(pointer, start, step, dtype)
         return load_value(e, first, place, dtype, holds, self.mask, "places")
 
+    def wide(self, node: Node, dtype: DType) -> Val:
+        """A wide whole number, or a row of them, whose first byte a LOAD reads."""
+        number, index, _ = node.arg
+        e, (pointer, left) = self.e, self.base(number, index)
+        lanes = self.lane is not None and self.along(left)[0] != 0
+        place = self.first_lane(left, (), None) if lanes else self.index(left, ())
+        address = e.let(f"getelementptr i8, ptr {pointer}, i64 {place.text}")
+        first, how = Val("0", int64), "row" if lanes else "one"
+        return load_value(e, address, first, dtype, None, self.mask if lanes else None, how)
+
     def by_mask(self, act: Callable[[str | None], Val]) -> Val:
         """What `act` makes of the mask of lanes that exist."""
         return act(self.mask)

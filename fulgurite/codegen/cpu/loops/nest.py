@@ -21,12 +21,13 @@ from ....core.ops.leaf import SINK
 from ....core.symbolic.sym import varies
 from ....graph.ir.queries import free_axes
 from ....graph.ir.reshape_groups import CannotLower
+from ....kernel.transform.combine_loads import combined_loads
 from ....kernel.transform.split_reduction import Part
 from ....kernel.transform.vector_axis import grid_axes, vector_axis
 from ...common.api import FIRST
 from ..llvm.divide import Divisor, divided, divisor
 from ..llvm.emitter import Emitter, Val, computing
-from ..target import Target
+from ..target import VECTORS, Target
 from ..tiling import LoopTiling
 from .access import Access
 
@@ -47,21 +48,29 @@ class LoopNest:
         variables: Sequence[str],
         table: LoopTiling,
     ) -> None:
-        lanes, self.table = target.lanes, table
+        self.table = table
         self.fused = target.vectors != "sse2"  # is there one instruction for a * b + c?
         sizes = part.kernel.axes
         if not all(isinstance(n, int) for n in sizes):
             raise CannotLower("sizes that vary")
         self.sizes: list[int] = list(sizes)  # type: ignore[arg-type]
-        self.windows, self.lanes = part.windows, lanes
+        self.windows = part.windows
         self.order = [n for n in toposort([part.kernel.body]) if n.op is not SINK]
         self.stores = list(part.kernel.body.src)  # and indices that are only checked
         self.free = free_axes(self.order)
-        self.e = Emitter(lanes)
-        places = {name: FIRST + place for place, name in enumerate(variables)}
-        self.at = Access(self.e, dtypes, self.sizes, places)
         blocks = [block for block, _ in self.windows.values()]
         self.vector = vector_axis(self.order, self.free, self.sizes, table.vector, blocks)
+        self.lanes = self.lanes_of(target)
+        self.e = Emitter(self.lanes)
+        self.e.register = 4 * target.lanes
+        self.e.has_dot4 = {"avx512_vnni", "avx512vl"} <= target.features
+        self.combined = {
+            node: loads[0]
+            for node, loads in combined_loads(self.order).items()
+            if dict(loads[0].arg[1][1]).get(self.vector, 0) in (0, len(loads))
+        }
+        places = {name: FIRST + place for place, name in enumerate(variables)}
+        self.at = Access(self.e, dtypes, self.sizes, places)
         self.grid = grid_axes(self.order, self.free)
         folds = any(n.op is FOLD for n in self.order)
         self.flat = len(self.sizes) == 1 and self.grid == [self.vector] and not folds
@@ -76,6 +85,12 @@ class LoopNest:
         self.filled: set[Node] = set()
         for node in self.worth_keeping():
             self.rows[node] = self.room(computing(node.dtype), self.sizes[self.vector or 0])
+
+    def lanes_of(self, target: Target) -> int:
+        """How many lanes there are: those of a vector, fewer where the axis is just that short."""
+        size = target.lanes if self.vector is None else self.sizes[self.vector]
+        short = size < target.lanes and size in VECTORS.values() and any(self.vector in n.arg[1] for n in self.order if n.op is FOLD)
+        return size if short else target.lanes
 
     # --- scratch rows ----------------------------------------------------------------------------
 
@@ -340,21 +355,35 @@ class LoopNest:
         """Compute, before loops open, what does not change in them; splat it for lanes."""
         here = set(self.at.open)
         changing: list[Node] = []
+        one_vector = lanes and self.is_one_vector(targets)
         for part in self.cone(targets):
             settled = part.op is not STORE and self.free[part] <= here
-            if settled and all(self.known(s) is not None for s in part.src):
+            if settled and all(self.known(s) is not None for s in self.sources(part)):
                 self.work_out(part)
+                if one_vector and (part.op is LOAD or part in self.combined):
+                    self.scopes[-1][part] = self.e.splat(self.scopes[-1][part])
             else:
                 changing.append(part)
         for part in changing:
-            if part.op is LOAD or part.op is STORE:
-                self.at.settle(part)
+            if part.op is LOAD or part.op is STORE or part in self.combined:
+                self.at.settle(self.combined.get(part, part))
             for source in part.src if lanes else ():
                 value = self.known(source)
                 if value is not None:
                     self.e.pin(value)
             if part.op is DIV and self.fused and self.vector in self.free[part]:
                 self.make_divisor(part.src[1], lanes)
+
+    def is_one_vector(self, targets: Sequence[Node]) -> bool:
+        """True if all lanes are one vector, and no load or store asks where to.
+
+        What does not change along it is then computed in lanes from its loads on: that is as quick
+        as one number, which would have to go from one kind of register to the other.
+        """
+        v = self.vector
+        if v is None or v in self.ranges or self.sizes[v] != self.lanes:
+            return False
+        return not any(n.src for n in self.cone(targets) if n.op is LOAD)
 
     def make_divisor(self, node: Node, lanes: bool) -> None:
         """Get ready to divide many lanes by one number: those of a long row, or of many rows."""
@@ -419,8 +448,12 @@ class LoopNest:
                 seen.add(part)
                 stack.append((part, True))
                 if part not in self.filled:
-                    stack.extend((s, False) for s in part.src)
+                    stack.extend((s, False) for s in self.sources(part))
         return order
+
+    def sources(self, node: Node) -> tuple[Node, ...]:
+        """What a node is computed from: nothing if one wide load stands for all of it."""
+        return () if node in self.combined else node.src
 
     def kept(self, node: Node) -> Val:
         """A value of a row: from its scratch row if an earlier walk put it there."""
@@ -432,6 +465,8 @@ class LoopNest:
 
     def compute(self, node: Node) -> Val:
         """A node's value from those of its sources."""
+        if node in self.combined:
+            return self.at.wide(self.combined[node], node.dtype)
         sources = [v for s in node.src if (v := self.known(s)) is not None]
         if node.op is DIV and not node.dtype.is_small_float:
             found = self.quotient(sources)
