@@ -5,8 +5,9 @@ a product with a quantised matrix unpacks inside its own kernel. Each type is on
 `QUANTS`: its number in files, how many values a block has in how many bytes, and the arithmetic.
 Bits are unpacked by shifting a row by a small table along a new axis, never by loops. A product of
 one row wants another form: `runs` has a block as runs of values that share a scale, so that all of
-a block's scales are computed once, beside each other, and only the bytes of runs are walked. A
-test compares every type with a scalar decoder written from the layouts alone.
+a block's scales are computed once, beside each other, and only the bytes of runs are walked; `words`
+has four numbers of a run in a word, for sums of products of bytes (`dot4`). A test compares every
+type with a scalar decoder written from the layouts alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from ..core import dtype as types
 from ..core.ops.elementwise import DOT4
+from ..functional.array.creation import arange
 from ..functional.common import apply
 from ..functional.math.elementwise import where
 from ..tensor import Tensor
@@ -188,7 +190,6 @@ def _q8_k(b: Tensor) -> Tensor:
 # --- the same in words, for products of whole numbers ---------------------------------------------
 
 
-
 @dataclass(frozen=True)
 class Words:
     """Blocks as runs whose numbers, without signs, lie four in a word of int32.
@@ -243,9 +244,9 @@ class Planes:
         fours = whole.reshape(*x.shape[:-1], -1, 4)
         taken = fours.sum(axis=-1, dtype=types.int32) * -middle if middle else None
         above = sum(128 << 8 * n for n in range(count))  # makes every byte one without a sign
-        shifts = np.arange(8 * count - 8, -1, -8, dtype=np.int32).reshape(-1, 1, 1, 1)
+        shifts = arange(8 * count - 8, -8, -8, dtype=types.int32).reshape(-1, 1, 1, 1)
         fours = fours.reshape(*x.shape[:-2], 1, *fours.shape[-3:]) + above
-        bytes_ = ((fours >> Tensor(shifts, device=x.device)) & 255) ^ 128
+        bytes_ = ((fours >> shifts) & 255) ^ 128
         found = bytes_[..., 0]
         for place in (1, 2, 3):
             found = found | (bytes_[..., place] << 8 * place)
@@ -280,8 +281,8 @@ def _bytes(word: Tensor) -> list[Tensor]:
 
 def _halves(word: Tensor) -> tuple[Tensor, Tensor]:
     """Two float16 of a word, widened."""
-    first, second = (half.astype(types.uint16).bitcast(types.float16) for half in (word, word >> 16))
-    return _float(first), _float(second)
+    halves = [half.astype(types.uint16).bitcast(types.float16) for half in (word, word >> 16)]
+    return _float(halves[0]), _float(halves[1])
 
 
 def _k_words(b: Tensor, numbers: list[Tensor], largest: int) -> Words:
@@ -313,7 +314,7 @@ def _q5_k_words(b: Tensor) -> Words:
 
 def _q6_k_words(b: Tensor) -> Words:
     words = _words(b[..., 0:208])
-    is_first = Tensor(np.arange(8) < 4, device=b.device)  # a step is that of 16 numbers
+    is_first = arange(8) < 4  # a step is that of 16 numbers
     numbers, steps = [], []
     for run in range(8):
         half, part = divmod(run, 4)

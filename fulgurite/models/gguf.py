@@ -245,6 +245,6 @@ def _values(values: Sequence[Any]) -> bytes:
 
 def _whole(least: int, most: int) -> tuple[int, str]:
     """The number of the type that whole numbers fit, and its layout."""
-    if -(1 << 31) <= least and most < 1 << 31:
+    if least >= -(1 << 31) and most < 1 << 31:
         return 5, "<i"
     return (11, "<q") if most < 1 << 63 else (10, "<Q")

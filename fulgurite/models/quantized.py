@@ -16,7 +16,7 @@ import fulgurite as fg
 
 from ..io.quants import Quant
 
-FEW_ROWS = 16  # more of them are a product of matrices, of values that are unpacked first
+FEW_ROWS = 8  # more of them are a product of matrices, of values that are unpacked first
 
 
 @dataclass(frozen=True, eq=False)

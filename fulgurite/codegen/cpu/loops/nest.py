@@ -89,7 +89,8 @@ class LoopNest:
     def lanes_of(self, target: Target) -> int:
         """How many lanes there are: those of a vector, fewer where the axis is just that short."""
         size = target.lanes if self.vector is None else self.sizes[self.vector]
-        short = size < target.lanes and size in VECTORS.values() and any(self.vector in n.arg[1] for n in self.order if n.op is FOLD)
+        folded = any(self.vector in n.arg[1] for n in self.order if n.op is FOLD)
+        short = folded and size < target.lanes and size in VECTORS.values()
         return size if short else target.lanes
 
     # --- scratch rows ----------------------------------------------------------------------------
