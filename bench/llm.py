@@ -3,7 +3,8 @@
 Run `python bench/llm.py [--layers N] [--types Q4_K,Q8_0,BF16] [--tokens N]`. Files are made in the
 folder of temporary files. Printed are tokens a second, beside what the memory would allow: bytes of
 weights that a token reads over the bandwidth that a product of one row with a large float32 matrix
-reaches here, measured in the same run; and, where they are installed, llama.cpp's (`llama_cpp`).
+reaches here, measured in the same run. `--peers SITE-PACKAGES` has llama.cpp (`llama_cpp`) beside
+ours in one process, taking turns, in processor time and wall time.
 """
 
 from __future__ import annotations
@@ -134,18 +135,62 @@ def ours(path: Path, tokens: int, prompt: int) -> None:
           flush=True)  # fmt: skip
 
 
-def theirs(path: Path, tokens: int, prompt: int) -> None:
-    """Time llama.cpp."""
+def least(runs: list[Callable[[], object]], times: int) -> list[tuple[float, float]]:
+    """The least processor time and the least time of some runs, which take turns."""
+    found = [(float("inf"), float("inf"))] * len(runs)
+    for _ in range(times):
+        for place, run in enumerate(runs):
+            cpu, start = time.process_time(), time.perf_counter()
+            run()
+            wall = time.perf_counter() - start
+            found[place] = (
+                min(found[place][0], time.process_time() - cpu),
+                min(found[place][1], wall),
+            )
+    return found
+
+
+def beside(path: Path, tokens: int, prompt: int, peers: str) -> None:
+    """Ours and llama.cpp in one process, taking turns; `peers` is the folder of its package."""
+    sys.path.append(peers)
     import llama_cpp
 
-    model = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=2, n_threads_batch=2, verbose=False)
-    model.eval([1, 5, 7])
-    step = best(lambda: model.eval([9]), tokens)
-    model.reset()
+    from fulgurite.models import Batch, load
+
+    threads = int(os.environ.get("FULGURITE_THREADS", "0")) or len(os.sched_getaffinity(0))
+    model = llama_cpp.Llama(
+        str(path), n_ctx=1024, n_batch=512, n_threads=threads, n_threads_batch=threads,
+        verbose=False,
+    )  # fmt: skip
+    batches = [Batch(load(path, activation_bytes=count)) for count in (3, 1)]
     ids = [3 + n % 1000 for n in range(prompt)]
-    read = best(lambda: (model.reset(), model.eval(ids)), 2) if prompt else 1
-    print(f"{path.stem:34} llama.cpp: decode {1 / step:7.2f}/s   prefill {prompt / read:7.1f}/s",
-          flush=True)  # fmt: skip
+    for batch in batches:
+        batch.prefill(0, [1, 5, 7])
+        batch.step({0: 9})
+        batch.step({0: 9})
+    model.eval([1, 5, 7])
+    steps: list[Callable[[], object]] = [
+        *[lambda b=b: b.step({0: 9}) for b in batches],  # type: ignore[misc]
+        lambda: model.eval([9]),
+    ]
+
+    def read(batch: Any) -> None:
+        batch.release(0)
+        batch.prefill(0, ids)
+
+    reads: list[Callable[[], object]] = [
+        *[lambda b=b: read(b) for b in batches],  # type: ignore[misc]
+        lambda: (model.reset(), model.eval(ids)),
+    ]
+    for what, runs, times in (("decode", steps, tokens), (f"prefill {prompt}", reads, 2)):
+        if what == "decode" or prompt:
+            runs[0](), runs[1](), runs[2]()
+            found = least(runs, times)
+            for name, (cpu, wall) in zip(("3 bytes", "1 byte", "llama.cpp"), found, strict=True):
+                print(f"{path.stem:30} {threads} threads {what:12} {name:10} processor "
+                      f"{cpu * 1e3:8.1f} ms, wall {wall * 1e3:8.1f} ms; llama.cpp's is "
+                      f"{found[2][0] / cpu:4.2f} and {found[2][1] / wall:4.2f} of it",
+                      flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
@@ -154,9 +199,11 @@ if __name__ == "__main__":
     parser.add_argument("--types", default="Q4_K,Q8_0,BF16")
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--peer", action="store_true", help="llama.cpp in place of ours")
+    parser.add_argument("--peers", help="site-packages with llama_cpp: both, taking turns")
     options = parser.parse_args()
     for kind in options.types.split(","):
-        (theirs if options.peer else ours)(
-            made(kind, options.layers), options.tokens, options.prompt
-        )
+        path = made(kind, options.layers)
+        if options.peers:
+            beside(path, options.tokens, options.prompt, options.peers)
+        else:
+            ours(path, options.tokens, options.prompt)

@@ -210,6 +210,8 @@ class Words:
         terms = [x.dot(number, run) for run, number in enumerate(self.numbers)]
         if self.steps is None:
             found = _float(_joined(terms))
+        elif x.planes.shape[-3] == 1:  # of so few bits all sums fit
+            found = _float(_joined([t * step for t, step in zip(terms, self.steps, strict=True)]))
         else:
             pairs = zip(terms, self.steps, strict=True)
             found = _joined([_float(term) * _float(step) for term, step in pairs])

@@ -47,7 +47,7 @@ class Matrix:
 
     def __call__(self, x: fg.Tensor) -> fg.Tensor:
         """x @ values.mT, plus the bias if there is one."""
-        found = self._row(x) if self._is_row(x) else x @ self.values().mT
+        found = self._row(x) if self._is_row(x) else self._many(x)
         return found if self.bias is None else found + self.bias.astype(fg.float32)
 
     def _is_row(self, x: fg.Tensor) -> bool:
@@ -69,6 +69,15 @@ class Matrix:
         is_one = prod(x.shape[:-1]) == 1
         rows = x.reshape(-1) if is_one else x.reshape(-1, x.shape[-1])
         return self._dot(rows).contiguous().reshape(*x.shape[:-1], -1)
+
+    def _many(self, x: fg.Tensor) -> fg.Tensor:
+        """Many rows: values are unpacked first, as bfloat16 if so much is good enough."""
+        if self.activation_bytes > 1 or not self._is_of_words(x):
+            return x @ self.values().mT
+        rows, values = (
+            side.astype(fg.bfloat16).contiguous().astype(fg.float32) for side in (x, self.values())
+        )
+        return rows @ values.mT
 
     def _dot(self, x: fg.Tensor) -> fg.Tensor:
         assert self.quant is not None

@@ -1,5 +1,7 @@
 """Tests of kernel/transform/combine_loads.py: bytes put together that are one wide load."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def test_wide_numbers_are_read_wherever_they_lie(start: int, dtype: type) -> Non
     with fg.config(device="cpu", tier="native"):
         b = fg.Tensor(raw)[..., start : start + 32]
         found = joined(b, fg.Tensor(np.zeros(1, dtype)).dtype, tuple(range(width)))
-        inside = np.ascontiguousarray(raw[..., start : start + 32]).view(dtype)
+        inside: Any = np.ascontiguousarray(raw[..., start : start + 32]).view(dtype)
         assert np.array_equal(found.numpy(), inside)
         assert np.array_equal(found.sum(axis=-1).numpy(), inside.sum(axis=-1, dtype=np.uint32))
         scaled = (found[..., 1:2] * found).sum(axis=(-2, -1)).numpy()  # one number, and lanes
