@@ -5,9 +5,9 @@ a product with a quantised matrix unpacks inside its own kernel. Each type is on
 `QUANTS`: its number in files, how many values a block has in how many bytes, and the arithmetic.
 Bits are unpacked by shifting a row by a small table along a new axis, never by loops. A product of
 one row wants another form: `runs` has a block as runs of values that share a scale, so that all of
-a block's scales are computed once, beside each other, and only the bytes of runs are walked; `words`
-has four numbers of a run in a word, for sums of products of bytes (`dot4`). A test compares every
-type with a scalar decoder written from the layouts alone.
+a block's scales are computed once, beside each other, and only the bytes of runs are walked;
+`words` has four numbers of a run in a word, for sums of products of bytes (`dot4`). A test compares
+every type with a scalar decoder written from the layouts alone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: a tensor, or nodes of a kernel's body, sources first. Out: a tensor's elements and whether it is
 a contraction; the affine indices in a node's argument, the axes that each node depends on, those
 that folds, scans and sorts need whole, which stores are scatters, the affine index that a whole
-number computed from axes is, and what is nearest under a root.
+number computed from axes is, what is nearest under a root, and bytes that are one wide load.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from ...core.dtype import decode
+from ...core.dtype import decode, uint8
 from ...core.node import Node, Shape, toposort
 from ...core.op import Op
-from ...core.ops.elementwise import ADD, CAST, MUL, NEG, SUB
+from ...core.ops.elementwise import ADD, CAST, MUL, NEG, OR, SHL, SUB
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND
@@ -161,3 +161,49 @@ _AFFINE: dict[Op, Callable[[Node, Sequence[Affine]], Affine | None]] = {
     SUB: lambda node, parts: add(parts[0], parts[1], -1),
     MUL: _affine_product,
 }
+
+
+def combined_loads(order: Sequence[Node]) -> dict[Node, list[Node]]:
+    """Nodes that one wide load may stand for, and the loads of their bytes, the lowest first.
+
+    They are `b0 | b1 << 8 | ...` of bytes that lie beside each other (load combining): packed
+    formats are written so. Whoever emits one load must see to it that lanes are as far apart as
+    such numbers are wide, or all at one place.
+    """
+    numbers = [n for n in order if n.op is OR and n.dtype.kind == "u" and n.dtype.bits > 8]
+    found = {node: _neighbour_bytes(node) for node in numbers}
+    return {node: loads for node, loads in found.items() if loads}
+
+
+def _neighbour_bytes(node: Node) -> list[Node]:
+    """The loads of a number's bytes, if these are neighbours; none if they are not."""
+    loads: dict[int, Node] = {}
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.op is OR:
+            stack.extend(part.src)
+            continue
+        shift, load = _shifted_byte(part)
+        if load is None or shift in loads:
+            return []
+        loads[shift] = load
+    count = node.dtype.itemsize
+    if sorted(loads) != [8 * n for n in range(count)]:
+        return []
+    each = [loads[8 * n] for n in range(count)]
+    number, (offset, terms), _ = each[0].arg
+    wanted = [(number, (offset + n, terms), ()) for n in range(count)]
+    plain = all(isinstance(atom, int) for atom, _ in terms)
+    return each if plain and [load.arg for load in each] == wanted else []
+
+
+def _shifted_byte(node: Node) -> tuple[int, Node | None]:
+    """How far up a byte is put, and its load."""
+    shift = 0
+    if node.op is SHL and node.src[1].op is CONST:
+        shift, node = node.src[1].arg[0], node.src[0]
+    if node.op is not CAST:
+        return shift, None
+    load = node.src[0]
+    return shift, load if load.op is LOAD and load.dtype is uint8 and not load.src else None

@@ -15,8 +15,7 @@ from math import prod
 from ...core.node import Node
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...graph.ir.affine import axes_of
-from ...graph.ir.queries import is_scatter, whole_axes
-from .combine_loads import combined_loads
+from ...graph.ir.queries import combined_loads, is_scatter, whole_axes
 from .tables import VectorTable
 
 Free = Mapping[Node, frozenset[int]]

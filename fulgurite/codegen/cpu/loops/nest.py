@@ -19,9 +19,8 @@ from ....core.ops.elementwise import DIV
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import SINK
 from ....core.symbolic.sym import varies
-from ....graph.ir.queries import free_axes
+from ....graph.ir.queries import combined_loads, free_axes
 from ....graph.ir.reshape_groups import CannotLower
-from ....kernel.transform.combine_loads import combined_loads
 from ....kernel.transform.split_reduction import Part
 from ....kernel.transform.vector_axis import grid_axes, vector_axis
 from ...common.api import FIRST

@@ -1,4 +1,4 @@
-"""Tests of kernel/transform/combine_loads.py: bytes put together that are one wide load."""
+"""Tests of graph/ir/queries.py: bytes put together that are one wide load."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.graph.ir.lower import lower
-from fulgurite.kernel.transform.combine_loads import combined_loads
+from fulgurite.graph.ir.queries import combined_loads
 from fulgurite.kernel.transform.merge_axes import merge_axes
 
 pytest.importorskip("llvmlite")
