@@ -287,7 +287,7 @@ class Access:
         first, place = self.strided_places(pointer, start, step, dtype)
         return load_value(e, first, place, dtype, holds, self.mask, "places")
 
-    def wide(self, node: Node, dtype: DType) -> Val:
+    def wide_load(self, node: Node, dtype: DType) -> Val:
         """A wide whole number, or a row of them, whose first byte a LOAD reads."""
         number, index, _ = node.arg
         e, (pointer, left) = self.e, self.base(number, index)

@@ -466,7 +466,7 @@ class LoopNest:
     def compute(self, node: Node) -> Val:
         """A node's value from those of its sources."""
         if node in self.combined:
-            return self.at.wide(self.combined[node], node.dtype)
+            return self.at.wide_load(self.combined[node], node.dtype)
         sources = [v for s in node.src if (v := self.known(s)) is not None]
         if node.op is DIV and not node.dtype.is_small_float:
             found = self.quotient(sources)
