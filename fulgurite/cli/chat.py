@@ -31,6 +31,7 @@ def add_commands(commands: Any) -> None:
         "line, read the answer as it is made; /help lists what else can be typed.",
     )
     add_model(chat)
+    add_draft(chat)
     chat.add_argument("--system", metavar="TEXT", help="what the model is told before you speak")
     chat.add_argument("--template", metavar="FILE", help="a chat template instead of the model's")
     add_sampling(chat, 1024)
@@ -41,6 +42,7 @@ def add_commands(commands: Any) -> None:
         description="Write what a language model thinks comes after a text.",
     )
     add_model(generate)
+    add_draft(generate)
     generate.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="how it begins")
     add_sampling(generate, 128)
     generate.set_defaults(run=guarded(_generate))
@@ -90,6 +92,19 @@ def add_model(parser: argparse.ArgumentParser) -> None:
                         "1 is quicker and off by up to a thousandth")  # fmt: skip
 
 
+def add_draft(parser: argparse.ArgumentParser) -> None:
+    """The option of speculative decoding."""
+    parser.add_argument("--draft", metavar="PATH", help="a smaller model with the same tokens that "
+                        "guesses: the text is the same")  # fmt: skip
+
+
+def draft_of(arguments: argparse.Namespace) -> Any:
+    """The model that guesses, if there is one."""
+    from ..models import load
+
+    return load(arguments.draft) if arguments.draft else None
+
+
 def model_of(arguments: argparse.Namespace) -> Any:
     """The model that the options ask for."""
     from ..models import load
@@ -134,7 +149,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     model = model_of(arguments)
     ids = model.encode(arguments.prompt)
     print(arguments.prompt, end="", flush=True)
-    _stream(Generator(model), ids, options)
+    _stream(Generator(model, draft_of(arguments)), ids, options)
     return 0
 
 
@@ -174,7 +189,8 @@ def _chat(arguments: argparse.Namespace) -> int:
     if template.is_plain:
         print("[no chat template in the file: a plain one is used]", file=sys.stderr)
     print(f"[{model!r}; /help for help]", file=sys.stderr)
-    chat = Chat(Generator(model), template, options, arguments.system)
+    generator = Generator(model, draft_of(arguments))
+    chat = Chat(generator, template, options, arguments.system)
     while True:
         try:
             line = input("> ")

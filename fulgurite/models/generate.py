@@ -24,6 +24,7 @@ from .sampling import Sampler, SamplingOptions
 
 CHUNKS = (128, 16)  # tokens of a prompt that are read at once; the last chunk is filled up
 STEP = 256  # places by which a cache grows
+GUESSES = 4  # tokens that a draft guesses at once
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,14 @@ def _run(
     keys: list[fg.Tensor],
     values: list[fg.Tensor],
 ) -> fg.Tensor:
-    """Logits after each row's last token, (batch, vocabulary)."""
+    """Logits after each row's last token, (batch, vocabulary), or after all of several."""
     with fg.no_grad():
         cache = Cache.of(keys, values, slots, places, rows)
         h = decoder.hidden(ids, places, cache)
         length = ids.shape[1]
         if last is not None:
             h = h[fg.arange(h.shape[0]), fg.clip(last, 0, length - 1)][:, None]
-        h = h[:, 0]
-        return decoder.logits(h)
+        return decoder.logits(h[:, 0] if h.shape[1] == 1 else h)
 
 
 class Batch:
@@ -106,10 +106,21 @@ class Batch:
 
         Between two chunks of one text other slots may `step`.
         """
-        start, count = self.lengths[slot], len(ids)
+        count = len(ids)
         size = CHUNKS[1] if count <= CHUNKS[1] else CHUNKS[0]
         if not 0 < count <= size:
             raise ArgumentError(f"a chunk of {count} tokens", f"give 1 to {CHUNKS[0]}")
+        return self._read(slot, ids, size, np.array([count - 1], np.int32))
+
+    def verify(self, slot: int, ids: Sequence[int]) -> list[Array]:
+        """Read a token and guesses of those after it; logits of what comes after each of them."""
+        if not 0 < len(ids) <= GUESSES + 1:
+            raise ArgumentError(f"{len(ids)} tokens to verify", f"give 1 to {GUESSES + 1}")
+        return list(self._read(slot, ids, GUESSES + 1, None)[: len(ids)])
+
+    def _read(self, slot: int, ids: Sequence[int], size: int, last: Array | None) -> Array:
+        """Read tokens, filled up to a size, into a slot; logits after the last, or after each."""
+        start, count = self.lengths[slot], len(ids)
         self._check(ids)
         if start + count > self.config.context:
             raise ArgumentError(
@@ -121,7 +132,6 @@ class Batch:
         filled[0, :count] = ids
         places = np.arange(start, start + size, dtype=np.int32)[None]
         rows = None if self.slots == 1 else np.array([slot], np.int32)
-        last = np.array([count - 1], np.int32)
         logits = self._call(size, filled, places, last, rows)
         self.lengths[slot] = start + count
         found: Array = logits[0]
@@ -202,13 +212,21 @@ class Batch:
 class Generator:
     """Text from one prompt at a time; a prompt that begins as the last one did is not read again.
 
+    With a `draft`, a smaller model with the same tokens, several tokens may come of one pass; they
+    are the ones that come without.
+
     >>> for token in Generator(model).generate(ids):                 # doctest: +SKIP
     ...     print(token.text, end="", flush=True)
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, draft: Any = None) -> None:
         self.model, self.batch = model, Batch(model)
         self._held: list[int] = []
+        self.draft: Any = None
+        if draft is not None:
+            from .speculate import Draft
+
+            self.draft = Draft(self.batch, draft)
 
     def generate(
         self, prompt: str | Sequence[int], options: SamplingOptions | None = None
@@ -220,6 +238,8 @@ class Generator:
             raise ArgumentError("the prompt has no tokens", "give at least one")
         logits = self.batch.prefill(0, ids[self._reused(ids) :])
         self._held = list(ids)
+        if self.draft is not None:
+            self.draft.begin(ids)
         sampler = Sampler(options, ids)
         text = Text(self.model.text_stream(), options.stop)
         ends = () if options.ignore_eos else self.model.config.eos
@@ -236,7 +256,10 @@ class Generator:
                 yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length")
                 return
             yield Token(chosen, piece, logprob)
-            logits = self.batch.step({0: chosen})[0]
+            if self.draft is not None:
+                logits = self.draft.after(chosen, sampler)
+            else:
+                logits = self.batch.step({0: chosen})[0]
             self._held.append(chosen)
 
     def _reused(self, ids: Sequence[int]) -> int:
