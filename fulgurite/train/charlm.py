@@ -9,6 +9,8 @@ with at least half a window of text before it. What was chosen (the number of st
 
 from __future__ import annotations
 
+import json
+import os
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import fulgurite as fg
 
 from ..core.op import Array
 from ..data import LETTERS, DataLoader, Windows, decoded, documentation, encoded
+from ..io import save_safetensors
 from .tasks import Task
 
 RUN = 10  # paragraphs that stay together
@@ -130,6 +133,10 @@ class CharLM(Task):
         mean = total / count
         return mean, f"{mean:.3f} nats a character on {count:,} held-out characters"
 
+    def export(self, folder: str) -> None:
+        """Write the model as `fulgurite.models.load` reads it: a GPT-2 of characters."""
+        exported(self.model, folder)
+
     def sample(self, temperature: float = 0.7) -> str:
         """Text that the model writes, the same for the same seed and weights."""
         random = np.random.default_rng(self.seed)
@@ -148,6 +155,47 @@ class CharLM(Task):
             chances = np.exp(scores - scores.max())
             text.append(int(random.choice(len(chances), p=chances / chances.sum())))
         return decoded(np.array(text[WINDOW - 1 :]))
+
+
+def exported(model: Any, folder: str) -> None:
+    """A folder of Hugging Face's layout: `config.json`, `tokenizer.json`, `model.safetensors`."""
+    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    found = {"wte.weight": weights["token.weight"], "wpe.weight": weights["place.weight"]}
+    found["lm_head.weight"] = weights["head.weight"]
+    names = {"before": "ln_1", "qkv": "attn.c_attn", "out": "attn.c_proj", "between": "ln_2",
+             "up": "mlp.c_fc", "down": "mlp.c_proj"}  # fmt: skip
+    for name, array in weights.items():
+        first, *rest = name.split(".")
+        if first == "norm":
+            found[f"ln_f.{rest[0]}"] = array
+        elif first == "blocks":
+            number, part, kind = rest
+            turned = kind == "weight" and array.ndim == 2  # GPT-2 has (inputs, outputs)
+            found[f"h.{number}.{names[part]}.{kind}"] = array.T.copy() if turned else array
+    layers, size = len(model.blocks), model.token.weight.shape[1]
+    config = {
+        "model_type": "gpt2", "vocab_size": len(LETTERS), "n_positions": WINDOW, "n_embd": size,
+        "n_layer": layers, "n_head": model.blocks[0].heads, "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    tokens = {letter: number for number, letter in enumerate(LETTERS)}
+    each = {
+        "type": "Split",
+        "pattern": {"Regex": "[\\s\\S]"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    tokenizer: dict[str, Any] = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": each, "post_processor": None,
+        "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "vocab": tokens, "unk_token": "?"},
+    }  # fmt: skip
+    os.makedirs(folder, exist_ok=True)
+    for file, data in (("config.json", config), ("tokenizer.json", tokenizer)):
+        with open(os.path.join(folder, file), "w", encoding="utf-8") as target:
+            json.dump(data, target)
+    save_safetensors(found, os.path.join(folder, "model.safetensors"))
 
 
 class Rehearsal(CharLM):

@@ -157,6 +157,7 @@ def _finish(task: Task, settings: dict[str, Any], plan: Plan, report: Report) ->
         return
     report.result, report.sentence = task.result()
     report.sample = task.sample()
+    task.export(plan.folder)
     weights = os.path.join(plan.folder, WEIGHTS)
     save_safetensors(task.model, weights, {"task": plan.task})
     report.files["weights"] = weights

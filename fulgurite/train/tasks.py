@@ -45,6 +45,9 @@ class Task:
         """Something to look at, or nothing."""
         return ""
 
+    def export(self, folder: str) -> None:
+        """Write what others can read into a folder, if there is such a form."""
+
     def stepper(self) -> Callable[..., fg.Tensor]:
         """A function that takes one step on a batch and gives the loss before it.
 
