@@ -28,6 +28,7 @@ from ..llvm.divide import Divisor, divided, divisor
 from ..llvm.emitter import Emitter, Val, computing
 from ..target import VECTORS, Target
 from ..tiling import LoopTiling
+from ..vecmath import FUNCTIONS
 from .access import Access
 
 Range = tuple[str, str]
@@ -86,11 +87,15 @@ class LoopNest:
             self.rows[node] = self.room(computing(node.dtype), self.sizes[self.vector or 0])
 
     def lanes_of(self, target: Target) -> int:
-        """How many lanes there are: those of a vector, fewer where the axis is just that short."""
+        """How many lanes there are: those of a vector, fewer where the axis is just that short.
+
+        Functions have other formulas for other vectors, and their bits must not depend on an axis.
+        """
         size = target.lanes if self.vector is None else self.sizes[self.vector]
+        if size not in VECTORS.values() or any(n.op.name in FUNCTIONS for n in self.order):
+            return target.lanes
         folded = any(self.vector in n.arg[1] for n in self.order if n.op is FOLD)
-        short = folded and size < target.lanes and size in VECTORS.values()
-        return size if short else target.lanes
+        return size if folded and size < target.lanes else target.lanes
 
     # --- scratch rows ----------------------------------------------------------------------------
 

@@ -178,3 +178,17 @@ def test_long_folds_of_views_that_cannot_be_flattened(shape: tuple[int, ...]) ->
             assert got.sum().item() == want.sum()
             assert (got.max().item(), got.min().item()) == (want.max(), want.min())
             assert fg.argmax(got.reshape(-1)).item() == want.argmax()
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_an_axis_as_short_as_half_a_vector_has_the_bits_of_one_in_a_longer_row(size: int) -> None:
+    x = np.random.default_rng(size).normal(size=(37, size)).astype(np.float32)
+    half = x.astype(np.float16)
+    with fg.config(device="cpu", tier="native"):
+        for f in (lambda a: a * a + 1, fg.exp, fg.tanh, fg.erf):
+            alone = f(fg.Tensor(x)).numpy()
+            assert np.array_equal(f(fg.Tensor(x)).max(axis=1).numpy(), alone.max(axis=1))
+        some = (fg.Tensor(half).astype(fg.float32) * fg.Tensor(x)).sum(axis=1).numpy()
+        assert np.allclose(some, (half.astype(np.float64) * x).sum(axis=1), atol=1e-5)
+        chosen = fg.Tensor(x)[:, :1] * fg.Tensor(x)  # one number of each row, and lanes
+        assert np.array_equal(chosen.max(axis=1).numpy(), (x[:, :1] * x).max(axis=1))
