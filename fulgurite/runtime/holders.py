@@ -6,8 +6,8 @@ error of memory that could not be had names the largest; `fg.memory_report()` sh
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from ..core.node import Node
@@ -69,11 +69,24 @@ def holder_of(node: Node, nbytes: int) -> Holder:
 NAMED: list[Callable[[], Sequence[Holder]]] = []  # who knows what values are called
 
 
+class _Asking(threading.local):
+    on = False
+
+
+_asking = _Asking()
+
+
 def largest_holders(most: int) -> list[Holder]:
     """The largest values that are alive, with their names if those can be found out now."""
-    for named in NAMED:
-        with suppress(Exception):  # it is asked while there is no memory
-            return sorted(named(), key=lambda holder: -holder.nbytes)[:most]
+    if NAMED and not _asking.on:
+        _asking.on = True  # who knows names may fail for want of memory himself
+        try:
+            known = [holder for holder in NAMED[0]() if holder.nbytes]
+            return sorted(known, key=lambda holder: -holder.nbytes)[:most]
+        except Exception:  # without names, then: there is an error to be told
+            pass
+        finally:
+            _asking.on = False
     found = sorted(REGISTRY.holdings(), key=lambda pair: -pair[1].nbytes)
     return [holder_of(node, storage.nbytes) for node, storage in found[:most] if storage.nbytes]
 

@@ -12,6 +12,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import DataError
 from fulgurite.look.memory import alive_bytes
+from fulgurite.runtime import holders
 from fulgurite.runtime.cpu import pool
 from fulgurite.runtime.device import MemoryLimitError
 
@@ -151,6 +152,18 @@ def test_an_error_of_memory_in_a_replay_names_the_users_line_what_is_needed_and_
     named = {holder.name: holder.shape for holder in caught.value.holders}
     assert named["x"] == (3000, 100) and named["kept"] == kept.shape == (100, 100)
     assert "Net.first.weight" in named
+
+
+def test_where_names_cannot_be_found_an_error_of_memory_goes_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails() -> Any:
+        raise MemoryLimitError("no memory for names either")
+
+    large = fg.Tensor(np.zeros((512, 512), np.float32))
+    monkeypatch.setattr(holders, "NAMED", [fails])
+    (first, *_) = MemoryLimitError("no memory").holders
+    assert first.nbytes >= 4 * large.size and not first.name
 
 
 def test_reports_are_subtracted_from_reports_and_differences_have_modules() -> None:
