@@ -348,10 +348,7 @@ class Capture:
             raise Inline("its tensors are on several devices")
         self.device = next(iter(devices), self.options.device)
         self.numbers.device = self.device
-        vary = self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary
-        bases = [value_node(node) for node in nodes]
-        split = any([base is not None and base.op is UNSHARD for base in bases])
-        if self.seen is not None and vary and not split:
+        if self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary:
             self.sizes = self._sizes(self.seen, nodes)
         for node in nodes:
             leaf = node.op is WATCH and node.arg[0] == TAPE
@@ -359,8 +356,9 @@ class Capture:
                 raise Inline("a gradient goes through one of its tensors")
 
     def _sizes(self, seen: Seen, nodes: Iterable[Node]) -> CallSizes | None:
-        """Which sizes of the tensors of this call vary."""
-        shapes = [base.shape for node in nodes if (base := value_node(node)) is not None]
+        """Which sizes of the tensors of this call vary; of shards none does."""
+        bases = [base for node in nodes if (base := value_node(node)) is not None]
+        shapes = [base.shape for base in bases if base.op is not UNSHARD]
         names = [name for name, _, _ in self.survey.tensors]
         paths = [path for _, _, path in self.survey.tensors]
         return sizes_that_vary(seen, paths, names, shapes) if len(shapes) == len(names) else None

@@ -15,7 +15,6 @@ from fulgurite.runtime.distributed import launcher
 from tests.distributed.launching import launch, needs_mpi
 
 pytestmark = pytest.mark.device("none")
-MOST_SECONDS = 15.0  # from the fault to the end of the job; starting one takes some of them
 
 
 @needs_mpi
@@ -42,7 +41,6 @@ def test_a_job_runs_on_all_its_ranks() -> None:
 def test_a_fault_of_one_rank_ends_the_job_and_is_named(mode: str, message: str) -> None:
     ended = launch("faults.py", mode)
     assert ended.code == 1 and message in ended.text, ended.text
-    assert ended.seconds < MOST_SECONDS + 10, "a job that failed must end by itself"
 
 
 def test_a_command_names_ranks_hosts_and_script(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,14 +171,18 @@ def _through_run(
     wide = [axes for axes, n in zip(settled(tuple(lay)), old, strict=True) if n != 1]
     split = wide[0] if wide else ()
     outer = next((d for d, n in enumerate(new) if n != 1), None)
-    if any(wide[1:]) or (split and outer is None):
+    if any(wide[1:]) or (split and not _carries(p, split, old, new)):
         return None
-    if split and outer is not None:
-        before = next(n for n in old if n != 1)
-        uneven = is_uneven(p.mesh, split, before) or is_uneven(p.mesh, split, new[outer])
-        if uneven and new[outer] != before:
-            return None
     return [split if d == outer else () for d in range(len(new))]
+
+
+def _carries(p: Partitioner, split: Axes, old: list[int], new: list[int]) -> bool:
+    """True if parts of the outermost dimension stay what they are, or are equal ones."""
+    before, after = ([n for n in shape if n != 1] for shape in (old, new))
+    if not after:
+        return False
+    uneven = is_uneven(p.mesh, split, before[0]) or is_uneven(p.mesh, split, after[0])
+    return not uneven or before[0] == after[0]
 
 
 def _reshape_follow(p: Partitioner, node: Node) -> Layout:
