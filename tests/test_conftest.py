@@ -130,7 +130,7 @@ def test_every_folder_with_a_mark_exists(folder: str) -> None:
 
 
 def test_a_word_that_is_no_device_is_an_error() -> None:
-    with pytest.raises(ValueError, match="one of every, first, none, cpu, reference"):
+    with pytest.raises(ValueError, match="one of every, first, hosts, none, cpu, reference"):
         devices_of(("gpu",), ["cpu"])
     with pytest.raises(ValueError, match="every"):
         devices_of((), ["cpu"])

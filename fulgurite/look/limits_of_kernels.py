@@ -115,9 +115,8 @@ def _by_python(run: KernelRun) -> tuple[tuple[str, ...], str]:
     advice = {
         "tiny": "fg.jit over the whole step, so that it is a part of more, or larger data; "
         "fg.config(tier='native') compiles even this",
-        "steps": "fg.config(device='cpu'), which compiles it (fulgurite doctor says if it can)"
-        if run.device != "cpu"
-        else "fulgurite doctor says why nothing is compiled here",
+        "steps": "fg.config(device='cpu'), which compiles it where it can: fulgurite doctor says "
+        "if it does here",
         "host": "other ops in its place, or larger data, of which it is a smaller part",
     }
     return (because,), advice[run.by]

@@ -68,16 +68,18 @@ class Plant:
 
 _Lower, _Greedy, _Tile = lower._Lower, greedy._Greedy, index_interpreter._Tile
 
+_AT_HINTS = """if not (at_hints(low) >= 0 and at_hints(high) < at_hints(by)):
+        return False
+"""
 PLANTS = [
     # the laws of indices
     Plant("a wrong coefficient in a sum", affine, "add", "coefficient * factor", "coefficient"),
     Plant("a constant forgotten in a sum", affine, "add", "a[0] + b[0] * factor", "a[0]"),
-    Plant("a remainder that may be as large as the divisor", affine, "divide",
-          "high < by:\n        return (index[0] // by, tuple(exact))",
-          "high <= by + 1:\n        return (index[0] // by, tuple(exact))",
+    Plant("a remainder that may be as large as the divisor", affine, "_is_within",
+          f"{_AT_HINTS}    return low >= 0 and high < by", "return low >= 0 and high <= by + 1",
           test_affine.test_a_quotient_and_remainder_are_pythons_at_every_value),
-    Plant("a negative remainder", affine, "divide",
-          "if low >= 0 and high < by:\n        return ZERO", "if high < by:\n        return ZERO",
+    Plant("a negative remainder", affine, "_is_within",
+          f"{_AT_HINTS}    return low >= 0 and high < by", "return high < by",
           test_affine.test_a_quotient_and_remainder_are_pythons_at_every_value),
     Plant("steps of memory in the wrong order", affine, "strides",
           "tuple(reversed(out))", "tuple(out)"),

@@ -118,7 +118,7 @@ def test_an_error_of_memory_names_the_five_largest_values_and_their_lines() -> N
         fg.zeros((1 << 28, 1 << 28)).realize()
     assert 1 <= len(caught.value.holders) <= 5
     assert caught.value.holders[0].nbytes == 4 * large.size
-    assert re.search(rf"64.0 MiB float32\[4096, 4096\] large from .*:{here}\n", str(caught.value))
+    assert re.search(rf"64.0 MiB float32\[4096, 4096\] large from .*:{here}\b", str(caught.value))
     assert f"at {__file__}" in str(caught.value)
 
 
