@@ -388,7 +388,11 @@ class LoopNest:
         v = self.vector
         if v is None or v in self.ranges or self.sizes[v] != self.lanes:
             return False
-        return not any(n.src for n in self.cone(targets) if n.op is LOAD)
+        cone = set(self.cone(targets))
+        if any(n.src for n in cone if n.op is LOAD):
+            return False
+        others = [n for n in self.order if n not in cone]  # which want one number of it
+        return not any(s in cone and v not in self.free[s] for n in others for s in n.src)
 
     def make_divisor(self, node: Node, lanes: bool) -> None:
         """Get ready to divide many lanes by one number: those of a long row, or of many rows."""

@@ -192,3 +192,17 @@ def test_an_axis_as_short_as_half_a_vector_has_the_bits_of_one_in_a_longer_row(s
         assert np.allclose(some, (half.astype(np.float64) * x).sum(axis=1), atol=1e-5)
         chosen = fg.Tensor(x)[:, :1] * fg.Tensor(x)  # one number of each row, and lanes
         assert np.array_equal(chosen.max(axis=1).numpy(), (x[:, :1] * x).max(axis=1))
+
+
+def test_what_lanes_and_one_number_read_is_one_number() -> None:
+    """Rows of just one vector: their scale is splat for lanes, but results beside them read it."""
+    rng = np.random.default_rng(228)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 2, 16), (2,), (2,))]
+
+    def rows(device: str) -> Array:
+        with fg.config(device=device, tier="native"):
+            x, weight, bias = map(fg.Tensor, arrays)
+            y = fg.batch_norm(x, weight=weight, bias=bias, training=True).output
+            return fg.tanh(fg.relu(y).mean(2, keepdims=True)).numpy()
+
+    np.testing.assert_allclose(rows("cpu"), rows("reference"), rtol=1e-5)
