@@ -15,24 +15,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from math import inf, nan
 
-from ...core.dtype import bfloat16, float16
+from ...core.dtype import bfloat16, float16, float32
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST, WHERE
+from ...core.ops.elementwise import AND, CAST, EQ, EXP, NE, SUB, WHERE
 from ...core.ops.index import FOLD, GUARD, LOAD, STORE
+from ...core.ops.leaf import CONST
 from ...graph.ir.affine import Affine
 from ...kernel.stream.online import State
 from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
 from ...kernel.stream.skip import always_true
+from . import gluon_roles as roles
 from . import source
 from .program import Tiling
 from .scope import Scope
 from .source import Argument, Launch, Place, TensorMap
 from .spelling import combine, computing, definitions, identity, type_name
+from .spelling import number as text_of
 from .stream import StreamProgram, is_one_pass, other_folds, rows_of
 from .tiling import GpuTable, power
 
-WARPGROUPS = ("0", "1")
+LOWEST, NAN = text_of(-inf, float32), text_of(nan, float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     rows = 64
     if 2 * problem.sizes[m] <= rows:  # less of a tile would be used than of the other form's
         return None
-    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * rows))
+    tiles = problem.batch * -(-problem.m // (len(roles.WARPGROUPS) * rows))
     if 2 * tiles < table.processors or problem.n < table.stream_least:
         return None
     block = table.gluon_block if max(depth, width) <= 128 else table.gluon_block // 2
@@ -156,7 +161,7 @@ class GluonStream(StreamProgram):
         super().__init__(value, places, tiling)
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
-        self.tall = len(WARPGROUPS) * plan.rows
+        self.tall = len(roles.WARPGROUPS) * plan.rows
 
     # --- axes, in the layout of each view --------------------------------------------------------
 
@@ -251,19 +256,23 @@ class GluonStream(StreamProgram):
             weights = f"tl.where({' & '.join(ragged)}, {weights}, 0.0)"
         scope.say(f"weights = tl.broadcast_to({weights}, {shape}).to({self._half()})")
 
-    def _row_state(self, number: int, state: State, scope: Scope, first: bool) -> None:
+    def _row_state(self, place: int, state: State, scope: Scope, first: bool) -> None:
         """What a block makes of a row state: the repaired value so far, and the block's own."""
         held = computing(state.fold.dtype)
         value = self._ready(state.op, self._value(state.body, scope), state.fold, scope)
         block = self._reduced(state.op, value, (self.n,), held)
         before = identity(state.op, state.fold.dtype)
         if not first:
-            before = f"o{number}" if state.repair is None else self._value(state.repair, scope)
-        scope.say(f"f{number} = {combine(state.op, before, block, held)}")
-        self._call(state.fold, f"f{number}", scope)
+            before = (
+                f"o{place}" if state.repair is None else self._value(self._repair(state), scope)
+            )
+        scope.say(f"f{place} = {combine(state.op, before, block, held)}")
+        self._call(state.fold, f"f{place}", scope)
+        if state is self._distance:
+            scope.say(f"g{place} = tl.where(f{place} == {LOWEST}, 0.0, f{place})")
         # from block to block as a vector: a column has its number in a register for each score
-        vector = f"tl.reshape(f{number}, [{self.plan.rows}])"
-        scope.say(f"s{number} = gl.convert_layout({vector}, gl.SliceLayout(1, LS))")
+        vector = f"tl.reshape(f{place}, [{self.plan.rows}])"
+        scope.say(f"s{place} = gl.convert_layout({vector}, gl.SliceLayout(1, LS))")
 
     def _repaired(self, scope: Scope) -> None:
         """The weighted sum so far, for the states of now."""
@@ -271,7 +280,50 @@ class GluonStream(StreamProgram):
         if state.repair is not None:
             self._call(state.old, "acc", scope)
             with self._view((self.m, self.d)):
-                scope.say(f"acc = {self._value(state.repair, scope)}")
+                scope.say(f"acc = {self._value(self._repair(state), scope)}")
+
+    # --- rows that have seen nothing -------------------------------------------------------------
+
+    @cached_property
+    def _distance(self) -> State | None:
+        """The largest score, if weights are exponentials of the distance from it and all is sums.
+
+        Then a row that saw only -inf may have weights 0 in the place of NaN until the loop ends:
+        its sums are 0, and need not be exchanged, number by number, for 0 when a score comes.
+        """
+        weights, sums = self._sum.weights, [s for s in self.problem.states if s.op == "add"]
+        if not self.is_fast or weights.op is not EXP or weights.src[0].op is not SUB:
+            return None
+        scores, top = weights.src[0].src
+        found = [s for s in self.problem.states if s.fold is top and s.op == "max"]
+        if not found or found[0].body is not scores or len(sums) + 1 < len(self.problem.states):
+            return None
+        (state,) = found
+        alike = all(s.body is weights or s is self._sum.state for s in sums)
+        return state if alike and all(_begins_with(state, s) for s in sums) else None
+
+    def _repair(self, state: State) -> Node:
+        """How what a state has so far changes with the states of now."""
+        assert state.repair is not None
+        return state.repair.src[2] if self._distance and state.op == "add" else state.repair
+
+    def _fast_exp(self, node: Node, values: list[str], scope: Scope) -> str:
+        if self._distance is None or node is not self._sum.weights:
+            return super()._fast_exp(node, values, scope)
+        place = self.problem.states.index(self._distance)
+        return f"fg_fast_exp_apart({self._named(node.src[0].src[0], scope)}, g{place})"
+
+    def _ended(self, top: Scope) -> None:
+        """Sums of rows that saw nothing until the end are NaN after all."""
+        if self._distance is None:
+            return
+        first = self.problem.states.index(self._distance)
+        for place, state in enumerate(self.problem.states):
+            if state is self._sum.state:
+                top.say(f"acc = tl.where(f{first}d == {LOWEST}, {NAN}, acc)")
+            elif place != first:
+                top.say(f"f{place} = tl.where(f{first} == {LOWEST}, {NAN}, f{place})")
+                self._call(state.fold, f"f{place}", top)
 
     def _largest(self, index: Affine, top: Scope) -> str:
         """The largest value of an index over the rows of a program, without its streamed axis."""
@@ -317,9 +369,9 @@ class GluonStream(StreamProgram):
         top = Scope(None, {}, 1)
         peeled = Scope(top, {self.n: 1}, 1)
         self._rows(peeled, first=True)
-        head = [*_FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
+        head = [*roles.FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
         head += ["    packed = gl.convert_layout(weights, LP)"]
-        head += [f"    if start + {self.plan.block} < end:", *_keys_there(self.plan, "1", 2)]
+        head += [f"    if start + {self.plan.block} < end:", *roles.keys_there(self.plan, "1", 2)]
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)
@@ -329,16 +381,17 @@ class GluonStream(StreamProgram):
         shape = f"{self.plan.rows}, {self.plan.block}"
         loop = [
             f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
-            *_scores(self.plan), *before, *_summed(self.plan), *inner.lines,
+            *roles.scores(self.plan), *before, *roles.summed(self.plan), *inner.lines,
             "        packed = gl.convert_layout(weights, LP)", "        it += 1",
         ]  # fmt: skip
         zeros = [f"    zero = gl.zeros([{shape}], gl.float32, LS)"]
-        found = [*zeros, *head, *top.lines, *loop, *_last(self.plan)]
+        found = [*zeros, *head, *top.lines, *loop, *roles.last_sum(self.plan)]
         top.lines.clear()
         for number, state in enumerate(self.problem.states):
             if state is not self._sum.state:
                 top.say(f"f{number} = s{number}[:, None]")
             self._call(state.fold, "acc" if state is self._sum.state else f"f{number}", top)
+        self._ended(top)
         for store in self.problem.streaming.stores:
             with self._view(self._store_dims(store)):
                 self._store(store, self._value(store.src[0], top), top)
@@ -369,13 +422,23 @@ class GluonStream(StreamProgram):
         for axis in (*self.problem.batch_axes, *self.problem.m_axes):
             tiles *= 1 if axis == self.m else self.sizes[axis]
         lines = [
-            *_produce(plan, self.m, self.n, names, place),
-            *_consume(plan, names, place, consumed),
-            *_kernel(plan, names),
+            *roles.producer(plan, self.m, self.n, names, place),
+            *roles.consumer(plan, names, place, consumed),
+            *roles.whole(plan, names),
         ]
         text = definitions("\n".join(lines)) + "\n".join(lines) + "\n"
         given = (*maps, *arguments)
         return Launch(text, "kernel", tiles, 4, 1, given, "gluon")
+
+
+def _begins_with(state: State, other: State) -> bool:
+    """True if a sum is 0 as soon as the largest is above -inf, and was multiplied before that."""
+    repair = other.repair
+    if repair is None or repair.op is not WHERE or repair.src[0].op is not AND:
+        return False
+    was, now = repair.src[0].src
+    asked = was.op is EQ and was.src[0] is state.old and now.op is NE and now.src[0] is state.fold
+    return asked and repair.src[1].op is CONST and repair.src[1].arg[0] == 0
 
 
 def _read(problem: StreamProblem, stops: set[Node]) -> set[Node]:
@@ -393,161 +456,3 @@ def _read(problem: StreamProblem, stops: set[Node]) -> set[Node]:
         seen.add(node)
         waiting += () if node.op is FOLD and node in sums else node.src
     return seen
-
-
-# --- text that is the same for every body --------------------------------------------------------
-
-_FIRST_SCORES = [
-    "    it = 0",
-    "    mbarrier.wait(queries_there.index(W), 0)",
-    "    mbarrier.wait(keys_there.index(0), 0)",
-    "    sc = warpgroup_mma(q, FIRST_KEYS, zero, use_acc=False, is_async=True)",
-    "    sc = warpgroup_mma_wait(num_outstanding=0, deps=(sc,))",
-    "    mbarrier.arrive(keys_free.index(0), count=1)",
-]
-
-
-def _summed(plan: GluonStreamPlan) -> list[str]:
-    """The sum of the block before is waited for behind the row states, which it runs beside.
-
-    The branch in between is what keeps the assembler from waiting first.
-    """
-    return [
-        f"        if r1 + {plan.block} < end:",
-        *_keys_there(plan, "it + 2", 3),
-        "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
-        "        mbarrier.arrive(values_free.index(now), count=1)",
-    ]
-
-
-def _keys_there(plan: GluonStreamPlan, block: str, indent: int) -> list[str]:
-    """Wait for the keys of a block."""
-    slot, phase = f"({block}) % {plan.buffers}", f"({block}) // {plan.buffers} & 1"
-    return [f"{'    ' * indent}mbarrier.wait(keys_there.index({slot}), {phase})"]
-
-
-def _keys(plan: GluonStreamPlan, slot: str) -> str:
-    return f"ks.index({slot}).reshape([{plan.block}, {plan.depth}]).permute((1, 0))"
-
-
-def _values(plan: GluonStreamPlan, slot: str) -> str:
-    return f"vs.index({slot}).reshape([{plan.block}, {plan.width}])"
-
-
-def _scores(plan: GluonStreamPlan) -> list[str]:
-    """The scores of the next block, and meanwhile the sum of the one before."""
-    return [
-        f"        next = (it + 1) % {plan.buffers}",
-        f"        now = it % {plan.buffers}",
-        f"        sc = warpgroup_mma(q, {_keys(plan, 'next')}, zero, use_acc=False, is_async=True)",
-        f"        mbarrier.wait(values_there.index(now), it // {plan.buffers} & 1)",
-        f"        acc = warpgroup_mma(packed, {_values(plan, 'now')}, acc, is_async=True)",
-        "        sc = warpgroup_mma_wait(num_outstanding=1, deps=(sc,))",
-        "        mbarrier.arrive(keys_free.index(next), count=1)",
-    ]
-
-
-def _last(plan: GluonStreamPlan) -> list[str]:
-    """The sum of the last block."""
-    return [
-        f"    mbarrier.wait(values_there.index(it % {plan.buffers}), it // {plan.buffers} & 1)",
-        f"    acc = warpgroup_mma(packed, {_values(plan, f'it % {plan.buffers}')}, acc, "
-        "is_async=True)",
-        "    acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
-        f"    mbarrier.arrive(values_free.index(it % {plan.buffers}), count=1)",
-    ]
-
-
-_RINGS = ("keys_there", "keys_free", "values_there", "values_free")
-_SHARED = ("qs", "ks", "vs", "queries_there", *_RINGS)
-
-
-def _produce(
-    plan: GluonStreamPlan, m: int, n: int, names: Sequence[str], place: Sequence[str]
-) -> list[str]:
-    """The warp that copies: the rows of both warpgroups, then keys and values in turn."""
-
-    def at(one: Streamed, own: str) -> str:
-        found = [own if a in (m, n) else f"a{a}" for a in one.axes[:-1]]
-        return f"[{', '.join([*found, '0'])}]"
-
-    rows = [
-        line
-        for w in WARPGROUPS
-        for line in (
-            f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
-            f"    tma_load(d0, {at(plan.queries, f'first + {int(w) * plan.rows}')}, "
-            f"queries_there.index({w}), qs.index({w}))",
-        )
-    ]
-    ring = [
-        line
-        for name, tensor, buffer, one in (
-            ("keys", "d1", "ks", plan.keys), ("values", "d2", "vs", plan.values),
-        )
-        for line in (
-            f"        mbarrier.wait({name}_free.index(slot), phase ^ 1)",
-            f"        mbarrier.expect({name}_there.index(slot), {tensor}.block_type.nbytes)",
-            f"        tma_load({tensor}, {at(one, 'r1')}, {name}_there.index(slot), "
-            f"{buffer}.index(slot))",
-        )
-    ]  # fmt: skip
-    return [
-        "@gluon.jit", f"def produce({', '.join(['d0', 'd1', 'd2', *_SHARED, *names])}):", *place,
-        *rows, "    it = 0", f"    for r1 in range(start, end, {plan.block}):",
-        f"        slot = it % {plan.buffers}", f"        phase = it // {plan.buffers} & 1",
-        *ring, "        it += 1", "", "",
-    ]  # fmt: skip
-
-
-def _consume(
-    plan: GluonStreamPlan, names: Sequence[str], place: Sequence[str], lines: Sequence[str]
-) -> list[str]:
-    def layout(columns: int) -> str:
-        return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
-                f"instr_shape=[16, {columns}, 16])")  # fmt: skip
-
-    given = ", ".join([*_SHARED, *names, "W: gl.constexpr"])
-    body = [line.replace("FIRST_KEYS", _keys(plan, "0")) for line in lines]
-    return [
-        "@gluon.jit", f"def consume({given}):",
-        f"    LS: gl.constexpr = {layout(plan.block)}",
-        f"    LO: gl.constexpr = {layout(plan.width)}",
-        "    LP: gl.constexpr = gl.DotOperandLayout(0, LO, 2)", *place,
-        f"    om = first + W * {plan.rows}",
-        f"    q = qs.index(W).reshape([{plan.rows}, {plan.depth}])",
-        f"    acc = gl.zeros([{plan.rows}, {plan.width}], gl.float32, LO)",
-        *body, "", "",
-    ]  # fmt: skip
-
-
-def _kernel(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
-    shared, more = ", ".join(_SHARED), "".join([f", {name}" for name in names])
-    memory = [
-        f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
-        f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
-        for name, tensor, count, one in (
-            ("qs", "d0", len(WARPGROUPS), plan.queries), ("ks", "d1", plan.buffers, plan.keys),
-            ("vs", "d2", plan.buffers, plan.values),
-        )
-    ]  # fmt: skip
-    barriers = [
-        f"    {name} = gl.allocate_shared_memory(gl.int64, "
-        f"[{len(WARPGROUPS) if name == 'queries_there' else plan.buffers}, 1], "
-        "mbarrier.MBarrierLayout())"
-        for name in ("queries_there", *_RINGS)
-    ]
-    starts = [
-        f"        mbarrier.init({name}.index(i), count={2 if name.endswith('free') else 1})"
-        for name in _RINGS
-    ]
-    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])
-    given, copies = plan.registers
-    return [
-        "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
-        f"    for i in gl.static_range({len(WARPGROUPS)}):",
-        "        mbarrier.init(queries_there.index(i), count=1)",
-        f"    for i in gl.static_range({plan.buffers}):", *starts,
-        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "
-        f"[{given}, {copies}])",
-    ]  # fmt: skip

@@ -18,8 +18,8 @@ def propose_stream(kernel: Kernel, table: CostTable) -> Proposal | None:
     """A kernel as a streaming one, and what that costs."""
     with FORK_LOCK:
         from ...kernel.stream.price import propose
-        from .stream import estimate
-    return propose(kernel, table, estimate, Watch.of(current()))
+        from .stream import estimate, may_fit
+    return propose(kernel, table, estimate, Watch.of(current()), may_fit)
 
 
 SOURCES = (Source("fold", propose_stream, least_time), ROWS)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, float32
-from ...core.node import Node
+from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, EXP, SUB
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
@@ -46,6 +46,14 @@ def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | No
     if not fits or not all(_is_row_sum(f, problem, held) for f in other_folds(problem)):
         return None
     return _tiles(problem, held, table)
+
+
+def may_fit(kernel: IndexKernel, table: GpuTable = HOPPER) -> bool:
+    """True if a program may hold whole all that is folded but one axis: see `plan_stream`."""
+    folded = {a for n in toposort([kernel.body]) if n.op is FOLD for a in n.arg[1]}
+    sizes = {size for a in folded if isinstance(size := kernel.axes[a], int)}
+    long = [size for size in sizes if size > table.stream_depth]
+    return len(long) <= 1 and max(sizes, default=0) >= table.stream_least
 
 
 def is_one_pass(problem: StreamProblem) -> bool:

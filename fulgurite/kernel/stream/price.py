@@ -16,7 +16,7 @@ from ...core.passes import UNWATCHED, Watch, run_passes
 from ...graph.fusion.machine import CostTable, both, memory_time, spill_time, work_of
 from ...graph.fusion.proposals import Proposal
 from ...graph.ir.kernel import Kernel, param_dtypes
-from ...graph.ir.lower import lower
+from ...graph.ir.lower import IndexKernel, lower
 from ...graph.ir.reshape_groups import CannotLower
 from ..contract.analysis import reached
 from ..contract.summation import ORDER
@@ -47,10 +47,13 @@ class StreamWork:
 
 
 Estimate = Callable[[StreamProblem], StreamWork | None]
+MayFit = Callable[[IndexKernel], bool]  # told from axes alone, before any law is tried
 
 
-def find_stream(kernel: Kernel, watch: Watch = UNWATCHED) -> StreamedKernel | None:
-    """A kernel as a streaming one, if it is one."""
+def find_stream(
+    kernel: Kernel, watch: Watch = UNWATCHED, may_fit: MayFit | None = None
+) -> StreamedKernel | None:
+    """A kernel as a streaming one, if it is one, and a target may have a template for its axes."""
     try:
         indexed = lower(kernel.body, kernel.inputs)
         if not all([isinstance(n, int) for n in indexed.axes]):
@@ -59,16 +62,19 @@ def find_stream(kernel: Kernel, watch: Watch = UNWATCHED) -> StreamedKernel | No
         value = run_passes(value, None, TRANSFORMS, watch)
     except CannotLower:
         return None
+    if may_fit is not None and not may_fit(value.kernel):
+        return None
     streaming = stream(value.kernel, watch)
     problem = None if streaming is None else find_problem(streaming)
     return None if problem is None else StreamedKernel(value.kernel, value.dtypes, problem)
 
 
 def propose(
-    kernel: Kernel, table: CostTable, estimate: Estimate, watch: Watch = UNWATCHED
-) -> Proposal | None:
+    kernel: Kernel, table: CostTable, estimate: Estimate, watch: Watch = UNWATCHED,
+    may_fit: MayFit | None = None,
+) -> Proposal | None:  # fmt: skip
     """A kernel as a streaming one, and what that costs."""
-    found = find_stream(kernel, watch)
+    found = find_stream(kernel, watch, may_fit)
     work = None if found is None else estimate(found.problem)
     if found is None or work is None:
         return None

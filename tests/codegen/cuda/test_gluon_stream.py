@@ -105,6 +105,14 @@ def test_a_fast_exp_is_for_weights_of_16_bits_alone() -> None:
     assert "fg_fast_exp(" not in launch_of(wide, inputs, fast).text
 
 
+def test_rows_that_have_seen_nothing_cost_no_choice_for_each_sum() -> None:
+    one = fold("statistics")
+    loop = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text.partition("    for r1 in ")[2]
+    loop, _, end = loop.partition("        it += 1\n")[2].partition("        it += 1\n")
+    assert "acc = t" in loop and "tl.where(f0d" not in loop and "g0)" in loop
+    assert "acc = tl.where(f0d == " in end and "f2 = tl.where(f0 == " in end
+
+
 def test_the_text_is_as_it_was(golden: Golden) -> None:
     one = fold("causal")
     launch = launch_of(one, one.inputs(4, 16, 1000, 1000, 128))
