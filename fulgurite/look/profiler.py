@@ -143,6 +143,12 @@ class Profile:
         if self._outer is not None:
             self._outer.copied(copy)
 
+    def seen(self) -> None:
+        """This thread launched something, which a device tells later: it may be gone by then."""
+        self._name(threading.get_ident())
+        if self._outer is not None:
+            self._outer.seen()
+
     def noted(self, event: Event) -> None:
         """Something was compiled."""
         if not self._ended:
@@ -182,11 +188,18 @@ class Profile:
         """The time in which at least one kernel ran: what of `seconds` is in kernels."""
         return union([(run.begin, run.end) for run in self.runs]) / 1e9
 
+    def _ask(self) -> None:
+        """Inside of the block: let devices tell what they would have told at its end."""
+        if self in _open and not QUIET.on:
+            for device in devices_in_use():
+                device.synchronize()
+
     @property
     def runs(self) -> Sequence[KernelRun]:
         """Every run of every kernel, by thread and time."""
         if self._runs is not None:
             return self._runs
+        self._ask()
         found = _without_inner(list(self._all_runs()))
         if self._ended:
             self._runs = found

@@ -74,6 +74,9 @@ class Recorder(Protocol):
     def copied(self, copy: Copy) -> None:
         """Values were copied."""
 
+    def seen(self) -> None:
+        """This thread launched or copied what the recorder will be told of later."""
+
     def noted(self, event: Event) -> None:
         """Something was compiled."""
 

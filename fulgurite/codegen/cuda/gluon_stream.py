@@ -291,16 +291,15 @@ class GluonStream(StreamProgram):
         Then a row that saw only -inf may have weights 0 in the place of NaN until the loop ends:
         its sums are 0, and need not be exchanged, number by number, for 0 when a score comes.
         """
-        weights, sums = self._sum.weights, [s for s in self.problem.states if s.op == "add"]
-        if not self.is_fast or weights.op is not EXP or weights.src[0].op is not SUB:
+        weights, states = self._sum.weights, self.problem.states
+        if not self.is_fast or not _is_exp_of_distance(weights):
             return None
         scores, top = weights.src[0].src
-        found = [s for s in self.problem.states if s.fold is top and s.op == "max"]
-        if not found or found[0].body is not scores or len(sums) + 1 < len(self.problem.states):
-            return None
-        (state,) = found
+        found = [s for s in states if s.fold is top and s.op == "max" and s.body is scores]
+        sums = [s for s in states if s not in found]
         alike = all(s.body is weights or s is self._sum.state for s in sums)
-        return state if alike and all(_begins_with(state, s) for s in sums) else None
+        is_so = found and alike and all(_begins_with(found[0], s) for s in sums)
+        return found[0] if is_so else None
 
     def _repair(self, state: State) -> Node:
         """How what a state has so far changes with the states of now."""
@@ -431,10 +430,14 @@ class GluonStream(StreamProgram):
         return Launch(text, "kernel", tiles, 4, 1, given, "gluon")
 
 
+def _is_exp_of_distance(weights: Node) -> bool:
+    return weights.op is EXP and weights.src[0].op is SUB
+
+
 def _begins_with(state: State, other: State) -> bool:
     """True if a sum is 0 as soon as the largest is above -inf, and was multiplied before that."""
     repair = other.repair
-    if repair is None or repair.op is not WHERE or repair.src[0].op is not AND:
+    if other.op != "add" or repair is None or repair.op is not WHERE or repair.src[0].op is not AND:
         return False
     was, now = repair.src[0].src
     asked = was.op is EQ and was.src[0] is state.old and now.op is NE and now.src[0] is state.fold

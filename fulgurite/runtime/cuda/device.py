@@ -347,6 +347,8 @@ class CudaDevice(BaseDevice):
         self.enter()
         self.stream.synchronize()
         self.judge()
+        if self.times is not None:
+            self.times.tell()
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Figures of the pool."""

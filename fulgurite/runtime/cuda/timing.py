@@ -1,10 +1,10 @@
 """Times of a GPU's launches and copies, by events in its stream.
 
-In: launches and copies while somebody records. Out: when recording ends, `recording.Launches` and
-`recording.Copy` with times of the host's clock. An event is put into the stream before the first
-launch of a segment and behind each; their distances from one that was there when recording began,
-and when the host saw that, give the times. Segments are launched kernel by kernel meanwhile: a
-graph cannot say how long its nodes took.
+In: launches and copies while somebody records. Out: when the device is waited for or recording
+ends, `recording.Launches` and `recording.Copy` with times of the host's clock. An event is put into
+the stream before the first launch of a segment and behind each; their distances from one that was
+there when recording began, and when the host saw that, give the times. Segments are launched kernel
+by kernel meanwhile: a graph cannot say how long its nodes took.
 """
 
 from __future__ import annotations
@@ -62,12 +62,20 @@ class StreamTimes:
 
     def launched(self, schedule: Schedule, items: Sequence[int], events: list[cuda.Event]) -> None:
         """Note launches: one event before, one behind each."""
+        if recording.QUIET.on:
+            _close(events)
+            return
+        self.recorder.seen()
         used, thread = self.device.pool.stats()["used"], threading.get_ident()
         self._told.append(_Segment(schedule, items, events, thread, used))
 
     @contextmanager
     def copy(self, what: str, nbytes: int) -> Iterator[None]:
         """Note a copy."""
+        if recording.QUIET.on:
+            yield
+            return
+        self.recorder.seen()
         before = self.event()
         yield
         self._told.append(_Copied(what, nbytes, [before, self.event()], threading.get_ident()))
@@ -75,8 +83,17 @@ class StreamTimes:
     def stop(self) -> None:
         """Wait for all of it, and tell the recorder."""
         self.device.synchronize()
+        self._base.close()
+
+    def tell(self) -> None:
+        """Wait for what was noted so far, and tell the recorder."""
+        if recording.QUIET.on:
+            return
+        noted = list(self._told)
+        del self._told[: len(noted)]  # other threads may add to it
+        self.device.stream.synchronize()
         name = self.device.name
-        for told in self._told:
+        for told in noted:
             times = self._times(told.events)
             if isinstance(told, _Copied):
                 copy = recording.Copy(name, told.what, told.nbytes, told.thread, *times)
@@ -88,14 +105,16 @@ class StreamTimes:
                     told.schedule, name, told.thread, told.items, stamps, 0, told.used
                 )
             )
-        self._told.clear()
-        self._base.close()
 
     def _times(self, events: list[cuda.Event]) -> list[int]:
         """When events were, each by its distance from the one before: those are exact."""
         found = [self._start + round(1e6 * events[0].since(self._base))]
         for before, event in pairwise(events):
             found.append(found[-1] + round(1e6 * event.since(before)))
-        for event in events:
-            event.close()
+        _close(events)
         return found
+
+
+def _close(events: Sequence[cuda.Event]) -> None:
+    for event in events:
+        event.close()

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from fulgurite.codegen.cuda.render import render_fold
-from fulgurite.codegen.cuda.stream import estimate, plan_stream
+from fulgurite.codegen.cuda.stream import estimate, may_fit, plan_stream
 from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.kernel.stream.price import find_stream
 from fulgurite.kernel.stream.roles import StreamedKernel
@@ -61,3 +62,13 @@ def test_what_a_program_cannot_hold_is_refused() -> None:
     assert plan_stream(problem, replace(HOPPER, stream_depth=32)) is None
     with pytest.raises(CannotLower, match="nobody planned"):
         render_fold(None)
+
+
+def test_folds_that_no_program_can_hold_are_told_by_their_axes() -> None:
+    def axes(build: Any, *shapes: Any) -> IndexKernel:
+        (item,) = scheduled(build, tuple([(shape, "float32") for shape in shapes])).items
+        return lower(item.kernel.body, item.kernel.inputs)
+
+    assert not may_fit(axes(lambda x: x.sum(axis=(0, 2)), (300, 4, 500)))
+    assert may_fit(axes(lambda a, b: a @ b, (8, 500), (500, 16)))
+    assert not may_fit(axes(lambda a, b: a @ b, (8, 40), (40, 16)))
