@@ -19,7 +19,7 @@ from fulgurite.core.ranks import Array
 from fulgurite.runtime.host.evaluate import evaluate
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Threads:

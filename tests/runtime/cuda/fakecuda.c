@@ -111,7 +111,7 @@ static void run_until_(struct stream *idle_stream, struct event *reached, int pa
     pthread_mutex_lock(&lock);
     struct work *one = next_work();
     pthread_mutex_unlock(&lock);
-    if (!one && patient && exchanges && naps++ < 400000) { /* another thread's work is missing */
+    if (!one && patient && exchanges && naps++ < 1200000) { /* another thread's work is missing */
       pthread_mutex_unlock(&turn); usleep(50); pthread_mutex_lock(&turn);
       continue;
     }

@@ -165,7 +165,7 @@ int ncclCommInitRank(struct comm **out, int size, struct id id, int rank) {
   if (!found) { found = calloc(1, sizeof *found); found->id = id; found->size = size; found->next = all; all = found; }
   found->contexts[rank] = current; found->joined++;
   pthread_mutex_unlock(&lock);
-  for (int i = 0; found->joined < size && i < 200000; i++) usleep(100);
+  for (int i = 0; found->joined < size && i < 600000; i++) usleep(100);
   if (found->joined < size) return 6;
   for (int r = 0; r < size; r++)
     if (r != rank && found->contexts[r] == current) {

@@ -26,7 +26,7 @@ class Machine:
     """What threads that stand for ranks share."""
 
     def __init__(self) -> None:
-        self.barrier = threading.Barrier(COUNT, timeout=20)
+        self.barrier = threading.Barrier(COUNT, timeout=60)
         self.memory: list[Any] = []
 
     def world(self, rank: int) -> Any:
