@@ -27,7 +27,7 @@ from fulgurite.core.ops import collective as ops  # noqa: E402
 from fulgurite.runtime.device import get_device  # noqa: E402
 from fulgurite.tensor import wrap  # noqa: E402
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 40
 
 
 class FileWorld:
@@ -159,7 +159,7 @@ def main() -> None:
         for part in (collectives, step, times):
             part(size)
         return
-    for size in (1, 2):
+    for size in (2, 1):  # what matters most is said last
         with tempfile.TemporaryDirectory() as folder:
             environment = os.environ | {
                 "FULGURITE_DEVICE": "cuda", "FULGURITE_NCCL": "1", "PYTHONPATH": str(ROOT),
@@ -182,7 +182,7 @@ def main() -> None:
                 except subprocess.TimeoutExpired:
                     job.kill()
                     text = f"{job.communicate()[0]}\nno end within {LIMIT_SECONDS} s"
-                print(f"--- rank {rank} of {size}, exit code {job.returncode}:\n{text[-2500:]}")
+                print(f"--- rank {rank} of {size}, exit code {job.returncode}:\n{text[-700:]}")
 
 
 if __name__ == "__main__":
