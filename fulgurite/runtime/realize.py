@@ -261,7 +261,7 @@ def _found_or_made(
         if plan is not None:
             seconds = {"load": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, plan, seconds)
-        of_many = _of_kept_sizes(normal, device, options, donated)
+        of_many = _of_kept_sizes(normal, device, options, donated) if kept.has_sized else None
         if of_many is not None:
             return of_many
         found = compile_graph(normal, device, options, lifted, donated)

@@ -11,7 +11,7 @@ a wrong one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ...core.dtype import DType
@@ -25,8 +25,10 @@ Expression: TypeAlias = Key  # a polynomial of the variables s0, s1, ...
 _BLANK = ("size",)
 
 
-def skeleton_of(structure: Structure) -> tuple[Structure, Sizes]:
-    """A structure with its sizes taken out, and the sizes."""
+def skeleton_of(
+    structure: Structure, mapped: Callable[[Structure, Any], Structure] | None = None
+) -> tuple[Structure, Sizes]:
+    """A structure with its sizes taken out, and the sizes; `mapped`: of other parts than those."""
     sizes: list[int] = []
     known: dict[Hashable, Any] = {}  # shapes come again and again
 
@@ -48,7 +50,7 @@ def skeleton_of(structure: Structure) -> tuple[Structure, Sizes]:
         sizes.extend(found[1])
         return found[0]
 
-    return _mapped(structure, blank), tuple(sizes)
+    return (mapped or _mapped)(structure, blank), tuple(sizes)
 
 
 class Skeletons:
@@ -63,6 +65,7 @@ class Skeletons:
         self._serials = itertools.count()
         self._codes: dict[Hashable, int] = {}  # of entries without sizes
         self._known: dict[Hashable, tuple[int, Sizes]] = {}  # of entries with them
+        self._shapes: dict[tuple[int, ...], tuple[tuple[Any, ...], list[int]]] = {}  # and without
 
     def key(self, structure: Structure) -> tuple[tuple[int, ...], Sizes]:
         """The key of a structure without its sizes, and the sizes."""
@@ -79,15 +82,32 @@ class Skeletons:
 
     def clear(self) -> None:
         """Forget every entry, and what it holds."""
-        self._known.clear()
-        self._codes.clear()
+        for table in (self._known, self._codes, self._shapes):
+            table.clear()
 
     def _new(self, entry: Hashable) -> tuple[int, Sizes]:
-        skeleton, sizes = skeleton_of((entry,))
-        for table in (self._known, self._codes):
+        sizes: list[int] = []
+        shapes = self._shapes
+
+        def blank(value: Any) -> Any:
+            if type(value) is tuple and {*map(type, value)} <= _WHOLE:  # as nearly all are
+                found = shapes.get(value)
+                if found is None:
+                    found = shapes[value] = (
+                        tuple([n if n < 2 else _BLANK for n in value]),
+                        [n for n in value if n >= 2],
+                    )
+                sizes.extend(found[1])
+                return found[0]
+            (made,), more = skeleton_of((value,), _whole)
+            sizes.extend(more)
+            return made
+
+        skeleton = _changed(entry, blank)
+        for table in (self._known, self._codes, shapes):
             if len(table) >= self.most:
                 table.clear()
-        return self._codes.setdefault(skeleton, next(self._serials)), sizes
+        return self._codes.setdefault(skeleton, next(self._serials)), tuple(sizes)
 
 
 SKELETONS = Skeletons()
@@ -107,22 +127,29 @@ def filled(skeleton: Structure, sizes: Sequence[int]) -> Structure:
 
 def _mapped(structure: Structure, change: Any) -> Structure:
     """A structure with the sizes in shapes and arguments changed, in order."""
-    entries: list[Hashable] = []
-    for entry in structure:
-        if not isinstance(entry, tuple):
-            entries.append(entry)
-        elif isinstance(entry[0], DType):
-            entries.append((entry[0], change(entry[1])))
-        elif entry[0] == "param":
-            entries.append((*entry[:4], change(entry[4]), entry[5]))
-        elif entry[0] == "const":
-            entries.append(("const", (entry[1][0], change(entry[1][1]))))
-        else:
-            op, dtype, arg, *sources = entry
-            sources = [(s[0], change(s[1])) if isinstance(s, tuple) else s for s in sources]
-            changed = arg if op.name in _NUMBERED else change(arg)
-            entries.append((op, dtype, changed, *sources))
-    return tuple(entries)
+    return tuple([_changed(entry, change) for entry in structure])
+
+
+def _changed(entry: Hashable, change: Any) -> Hashable:
+    """An entry with the sizes in its shapes and arguments changed, in order."""
+    if not isinstance(entry, tuple):
+        return entry
+    if isinstance(entry[0], DType):
+        return entry[0], change(entry[1])
+    if entry[0] == "param":
+        return *entry[:4], change(entry[4]), entry[5]
+    if entry[0] == "const":
+        return "const", (entry[1][0], change(entry[1][1]))
+    op, dtype, arg, *sources = entry
+    sources = [(s[0], change(s[1])) if isinstance(s, tuple) else s for s in sources]
+    return op, dtype, (arg if op.name in _NUMBERED else change(arg)), *sources
+
+
+def _whole(values: Structure, change: Any) -> Structure:
+    return tuple([change(value) for value in values])
+
+
+_WHOLE = {int}
 
 
 _NUMBERED = frozenset({"permute", "reduce"})  # their arguments are axes

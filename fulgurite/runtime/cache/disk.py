@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Entry = tuple[str, str, bytes]  # kind, key, bytes
 Row = tuple[str, str, str, int]  # kind, key, digest, size
 
-KINDS = ("plan", "kernel", "object", "driver", "sources")
+KINDS = ("plan", "sizes", "kernel", "object", "driver", "sources")
 LOCAL = ("sources",)  # what says something of this machine's files, and goes to no other
 LAYOUT = "v1"  # a subfolder for each layout: versions live side by side, each in a private folder
 HOUR = 3600.0
@@ -144,6 +144,12 @@ class Store:
             return len(rows)
 
         return (self._index.run("write", write) or 0) if wanted else 0
+
+    def has(self, kind: str) -> bool:
+        """True if there is an entry of a kind."""
+        query = "select 1 from entries where kind = ? limit 1"
+        row = self._index.run("read", lambda index: index.execute(query, (kind,)).fetchone())
+        return row is not None
 
     def entries(self) -> list[tuple[str, str]]:
         """The kind and key of every entry, in order."""

@@ -84,11 +84,16 @@ class PlanCache:
 
     def keep_sized(self, key: str, rows: list[dict[str, Any]]) -> None:
         """Write plans for many sizes for the next process."""
-        self.store.put("plan", key, json.dumps(rows, separators=(",", ":")).encode())
+        self.store.put("sizes", key, json.dumps(rows, separators=(",", ":")).encode())
+
+    @property
+    def has_sized(self) -> bool:
+        """True if there may be plans for many sizes: a key without sizes is worth its price."""
+        return self.store.has("sizes")
 
     def sized(self, key: str, load: Callable[[Any], T]) -> list[T]:
         """The plans for many sizes of a key; what is wrong with them is a warning and a miss."""
-        data = self.store.get("plan", key)
+        data = self.store.get("sizes", key)
         if data is None:
             return []
         try:
