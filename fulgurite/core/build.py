@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from operator import index as as_index
 from typing import Any, TypeAlias
@@ -360,16 +361,20 @@ def permute(x: Node, order: Sequence[int]) -> Node:
     """The dimensions in another order."""
     if not isinstance(order, Iterable):
         raise AxisError(f"{order!r} is no order of {x.ndim} dimensions", "name each of them once")
-    shape = x.shape
-    ndim = len(shape)
-    found, identity = tuple([as_axis(a, ndim) for a in order]), tuple(range(ndim))
-    if found == identity:
+    shape, given = x.shape, tuple(order)
+    found = (_order if is_plain(given) else _order.__wrapped__)(given, len(shape))
+    if found is None:
         return note(x)
-    if tuple(sorted(found)) != identity:
-        raise AxisError(
-            f"{tuple(order)} is no order of {ndim} dimensions", "name each dimension once"
-        )
     return note(derived(movement.PERMUTE(x, arg=found), tuple([shape[a] for a in found])))
+
+
+@lru_cache(maxsize=1024)
+def _order(order: tuple[int, ...], ndim: int) -> tuple[int, ...] | None:
+    """An order of dimensions, all of them from 0 up; None if it changes nothing."""
+    found, identity = tuple([as_axis(a, ndim) for a in order]), tuple(range(ndim))
+    if tuple(sorted(found)) != identity:
+        raise AxisError(f"{order} is no order of {ndim} dimensions", "name each dimension once")
+    return None if found == identity else found
 
 
 def pad(x: Node, pads: Sequence[tuple[object, object]]) -> Node:

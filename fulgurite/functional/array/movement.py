@@ -282,7 +282,10 @@ def concat(arrays: Sequence[TensorLike], axis: int | None = 0) -> Tensor:
         nodes, axis = [build.reshape(node, (-1,)) for node in nodes], 0
     first = nodes[0]
     place = build.as_axis(axis, first.ndim)
+    rest = first.shape[:place] + first.shape[place + 1 :]
     for node in nodes:
+        if build.is_plain(node.shape) and node.shape[:place] + node.shape[place + 1 :] == rest:
+            continue
         fits = node.ndim == first.ndim and all(
             d == place or sizes.same(n, m)
             for d, (n, m) in enumerate(zip(node.shape, first.shape, strict=True))
@@ -304,6 +307,8 @@ def _listed(arrays: Sequence[TensorLike]) -> list[Node]:
     nodes = [node_of(x) for x in lifted(*arrays)]
     if not nodes:
         raise ArgumentError("there is nothing to join", "give at least one tensor")
+    if len({node.dtype for node in nodes}) == 1:
+        return nodes
     dtype = promote(*[node.dtype for node in nodes])
     return [build.cast(node, dtype) for node in nodes]
 

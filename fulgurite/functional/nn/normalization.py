@@ -15,7 +15,11 @@ from ...core import build
 from ...core import shape as sizes
 from ...core.dtype import promote
 from ...core.node import Node, Size
+from ...core.op import Op, derived
 from ...core.ops.elementwise import ADD, DIV, MUL, RSQRT, SUB
+from ...core.ops.leaf import CONST
+from ...core.ops.movement import EXPAND
+from ...core.origin import capture
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..autocast import wide_result
@@ -168,10 +172,20 @@ def group_norm(
 
 def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
     node = node_of(x)
-    apart = build.apply(SUB, node, _mean(node, axes))
+    apart = _by_row(SUB, node, _mean(node, axes))
     spread = _mean(build.apply(MUL, apart, apart), axes)
     scale = build.apply(RSQRT, build.apply(ADD, spread, eps))
-    return wrap(build.apply(MUL, apart, scale))
+    return wrap(_by_row(MUL, apart, scale))
+
+
+def _by_row(op: Op, x: Node, rows: Node) -> Node:
+    """An op of a value and a number for each of its rows, which have as many dimensions."""
+    shape = x.shape
+    if rows.op is CONST or rows.shape == shape or not build.is_plain(shape):
+        return build.apply(op, x, rows)
+    here = capture()
+    wide = build.note(derived(EXPAND(rows, arg=shape), shape), here)
+    return build.note(derived(op(x, wide), shape), here)
 
 
 def _mean(x: Node, axes: Sequence[int]) -> Node:

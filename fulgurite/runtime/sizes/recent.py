@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .shapes import Shapes
 
 _MOST = 4  # of graphs of one length
+_MOST_LENGTHS = 256
 
 
 class _Named(NamedTuple):
@@ -123,6 +124,8 @@ class Recent:
         if not any([expected.member is member for expected in known]):
             made = Expected(normal.structure, member, shapes)
             self._known[key] = (made, *known)[:_MOST]
+            while len(self._known) > _MOST_LENGTHS:
+                self._known.pop(next(iter(self._known)), None)
 
     def clear(self) -> None:
         """Forget all of them."""
