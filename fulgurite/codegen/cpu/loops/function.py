@@ -318,6 +318,10 @@ class FunctionBuilder(Access):
                 holds = self.e.let(f"icmp ult i64 {at}, {limit}")
                 high = self.e.let(f"select i1 {holds}, i64 {high}, i64 0")
         count = self.e.call("i64", "llvm.smax.i64", f"i64 {self.sub(high, low)}", "i64 0")
+        if dict(index[1]).get(axis) == 1:  # where no step is, no memory beyond the param is read
+            some, nowhere = self.e.let(f"icmp ne i64 {count}, 0"), self.sub("0", first)
+            at = f"select i1 {some}, i64 {self.ahead[name].text}, i64 {nowhere}"
+            self.ahead[name] = Val(self.e.let(at), int64)
         short = Val(self.e.let(f"trunc i64 {count} to i32"), int32)
         self.ahead[name, "from"], self.ahead[name, "count"] = Val(low, int64), self.e.splat(short)
 

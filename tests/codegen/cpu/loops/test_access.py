@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.relayout import relayouts
+from fulgurite.codegen.cpu.target import Target
 
 pytest.importorskip("llvmlite")
 
-from tests.codegen.cpu.launch import functions
+from tests.codegen.cpu.launch import functions, looped, lowered
 from tests.codegen.cpu.machine import VECTORS, Array, both, subject, wanted
 
 DTYPES = ("float32", "float64", "float16", "int8", "int16", "int64", "bool")
@@ -103,3 +105,16 @@ def test_nothing_outside_is_read(work: str, at_end: bool) -> None:
         for launch in rendered.launches:
             call = kind(found[launch.symbol])
             call(ctypes.addressof(table), ctypes.addressof(values), 0, launch.units)
+
+
+@pytest.mark.parametrize("by_template", [False, True], ids=["loops", "relayout"])
+def test_rows_of_another_source_are_not_read_where_no_memory_is(by_template: bool) -> None:
+    with fg.config(device="cpu"):
+        parts = [fg.from_numpy(np.ones((3, 64), np.float32)) for _ in range(4)]
+        kernel, dtypes = lowered(fg.concat(parts).contiguous())
+    machine = Target("x86_64", "avx512")
+    made = relayouts(kernel, dtypes, machine) if by_template else looped(kernel, dtypes, machine)
+    assert made is not None
+    lines = made.text.splitlines()
+    assert sum("call <16 x float> @llvm.masked.load" in line for line in lines) >= len(parts)
+    assert sum(" = select i1 %" in line for line in lines) >= len(parts)
