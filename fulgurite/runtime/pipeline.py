@@ -218,6 +218,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         "fuse", lambda s, c: any_size(fuse, s, c.order(s), c.options.fuse), TENSOR, PARTITION
     ),
+    Pass("store_views", lambda p, c: any_size(stored_views, p, c), PARTITION, PARTITION, searched),
     Pass(
         "choose_kernels", lambda p, c: any_size(choose, p, c), PARTITION, PARTITION, searched,
         lambda: stream_passes(),  # of every kernel that might be a fold
@@ -331,6 +332,13 @@ def user_kernels(sink: Node, context: Context) -> Node:
     if context.reports is not None:
         context.reports.kernels = reports
     return found
+
+
+def stored_views(partition: Partition, context: Context) -> Partition:
+    """The partition with values stored that every reader would have to look up."""
+    with FORK_LOCK:
+        from ..graph.fusion import store_views as store_views_module
+    return store_views_module.store_views(partition, get_device(context.device).machine)
 
 
 def distinct_roots(sink: Node) -> Node:

@@ -28,6 +28,7 @@ from ...kernel.transform.unroll_outputs import beside
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import KernelText
 from ..common.sizes import bind_sizes
+from .concat import concats
 from .loops.template import loops
 from .relayout import relayouts
 from .target import Target
@@ -53,6 +54,7 @@ CODE = Level("code", lambda rendered: rendered.text)
 PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
     Pass("gemm", lambda v, c: gemm(v, c.target), INDEX, CODE),
+    Pass("concat", lambda v, c: concats(v.kernel, v.dtypes), INDEX, CODE),
     Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
     Pass(
         "unroll_short_axes",

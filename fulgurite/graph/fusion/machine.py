@@ -24,6 +24,7 @@ from ...core.ops.reduce import REDUCE
 from ...core.shape import upper
 from ..ir.kernel import Kernel
 from ..ir.queries import elements, is_contraction, own_elements
+from .index_cost import index_work, only_chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ class WorkModel:
     gather_run_ops: int = 8  # the same in a run
     picked_share: int = 4  # a choice of elements leaves no more than one in so many
     mask_block: int = 128  # elements of a streamed axis that a mask leaves out together
+    choice_ops: int = 2  # additions that a number takes that is one of several
+    short_run: int = 8  # elements next to each other: fewer fill no vector
 
 
 COUNTING = WorkModel()
@@ -105,12 +108,14 @@ class Work:
     packed: int  # numbers of the factors of contractions
     blocks: int = 1  # along an axis that conditions on indices are about
     after: int = 0  # of elementwise work, what comes after the last sums
+    gathered: int = 0  # numbers that are read one by one, as no run of them fills a vector
 
     def __add__(self, other: Work) -> Work:
         return Work(
             self.bytes + other.bytes, self.products + other.products,
             self.elementwise + other.elementwise, self.packed + other.packed,
             max(self.blocks, other.blocks), self.after + other.after,
+            self.gathered + other.gathered,
         )  # fmt: skip
 
 
@@ -124,11 +129,12 @@ def work_of(kernel: Kernel) -> Work:
     """The work of a kernel; kept for every body."""
     found = _known.get(kernel.body)
     if found is None:
-        found = _known[kernel.body] = _work(kernel.body)
+        found = _known[kernel.body] = _work(kernel)
     return found
 
 
-def _work(body: Node) -> Work:
+def _work(kernel: Kernel) -> Work:
+    body = kernel.body
     order = toposort([body])
     inside: set[Node] = set()
     products = simple = packed = moved = 0
@@ -152,7 +158,11 @@ def _work(body: Node) -> Work:
         elif node.op is CONTIGUOUS:
             simple += elements(node.shape)
     moved += sum([elements(r.shape) * r.dtype.itemsize for r in body.src])
-    return Work(moved, products, simple, packed, _blocks(order))
+    if only_chooses(order):  # each part is a copy: nothing is asked for each element
+        simple = sum([elements(r.shape) for r in body.src])
+    index = index_work(kernel, order, COUNTING.short_run)
+    simple += COUNTING.choice_ops * index.chosen
+    return Work(moved, products, simple, packed, _blocks(order), gathered=index.gathered)
 
 
 def _views(order: Sequence[Node]) -> dict[Node, float]:
@@ -201,7 +211,7 @@ def time_of(kernel: Kernel, table: CostTable) -> float:
         table.stream_rate if fold else table.elementwise_rate
     )
     if not fold:
-        arithmetic += w.packed / table.pack_rate
+        arithmetic += w.packed / table.pack_rate + w.gathered / table.strided_rate
     return both(memory, arithmetic, table)
 
 

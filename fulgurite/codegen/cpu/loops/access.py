@@ -280,8 +280,8 @@ class Access:
             place = e.splat(self.index(left, sources, name))
             return load_value(e, pointer, place, dtype, holds, self.mask, "places")
         start = self.first_lane(left, sources, name)
-        if conditions:
-            pointer, start = self.within_memory(node, sources, pointer, start)
+        if holds is not None:
+            pointer, start = self.within_memory(number, holds, pointer, start)
         if step == 1:
             return self.by_mask(lambda m: load_value(e, pointer, start, dtype, holds, m, "row"))
         if not varies(step) and step in DEINTERLEAVED_STEPS:
@@ -299,22 +299,17 @@ class Access:
         first, how = Val("0", int64), "row" if lanes else "one"
         return load_value(e, address, first, dtype, None, self.mask if lanes else None, how)
 
-    def within_memory(
-        self, node: Node, sources: Sequence[Val], pointer: str, start: Val
-    ) -> tuple[str, Val]:
-        """Where lanes are read: where no lane is, the param's first elements are, not anything.
+    def within_memory(self, number: int, holds: Val, pointer: str, start: Val) -> tuple[str, Val]:
+        """Where lanes are read: where none is live, a param's first elements are, not anything.
 
         A masked load of memory that is not mapped faults inside the processor first, which takes
         a hundred times as long as a load, though no lane is live.
         """
-        number, _, conditions = node.arg
-        name, e = (self.name_of(node), "if"), self.e
-        for place, condition in enumerate(conditions):
-            if self.along(condition[0], sources) == (0, False):
-                holds = self.inside(condition, sources, (name, place)).text
-                pointer = e.let(f"select i1 {holds}, ptr {pointer}, ptr {self.pointer(number)}")
-                start = Val(e.let(f"select i1 {holds}, i64 {start.text}, i64 0"), int64)
-        return pointer, start
+        e, some = self.e, holds.text
+        if holds.vector:
+            some = e.call("i1", f"llvm.vector.reduce.or.v{e.lanes}i1", f"<{e.lanes} x i1> {some}")
+        pointer = e.let(f"select i1 {some}, ptr {pointer}, ptr {self.pointer(number)}")
+        return pointer, Val(e.let(f"select i1 {some}, i64 {start.text}, i64 0"), int64)
 
     def by_mask(self, act: Callable[[str | None], Val]) -> Val:
         """What `act` makes of the mask of lanes that exist."""

@@ -1,0 +1,105 @@
+"""What indices cost: numbers that a kernel reads one by one, by its access relations.
+
+In: a kernel, lowered once (`lower` keeps what it found). Out: how many numbers are read where no
+run of neighbours fills a vector. A vector of results is read from memory in one instruction if its
+elements are neighbours there as well, or far apart but many in a row; what reshapes, permutations
+and repetitions make of an axis may be pieces of two or three. Sums and products choose their own
+lanes, so for them any axis will do along which a load has neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from ...core.node import Node, toposort
+from ...core.ops.effect import CONTIGUOUS
+from ...core.ops.elementwise import LT, WHERE
+from ...core.ops.index import FOLD, LOAD, STORE
+from ...core.ops.leaf import CONST, IOTA, PARAM, SINK
+from ...core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE
+from ...core.shape import upper
+from ..ir.affine import Affine
+from ..ir.kernel import Kernel
+from ..ir.lower import lower
+from ..ir.queries import free_axes
+from ..ir.reshape_groups import CannotLower
+
+_CHOICES = (PARAM, CONST, IOTA, LT, WHERE, CONTIGUOUS, SINK)
+
+
+def only_chooses(order: Sequence[Node]) -> bool:
+    """True if a map computes nothing: it only says for each place which element it is."""
+    return any([n.op is WHERE for n in order]) and all(
+        [n.op in _CHOICES or n.op.family == "movement" for n in order]
+    )
+
+
+def is_concat(node: Node) -> bool:
+    """True if a value is one of two parts, by place."""
+    if node.op is not WHERE:
+        return False
+    condition, *sides = node.src
+    by_place = condition.op is LT and condition.src[0].op is IOTA and condition.src[1].op is CONST
+    return by_place and all([side.op is PAD for side in sides])
+
+
+class IndexWork(NamedTuple):
+    """Numbers that are read with more effort than others."""
+
+    gathered: int = 0  # one by one: neither results nor memory have a run of neighbours
+    chosen: int = 0  # where conditions allow it: one of many is taken
+
+
+def index_work(kernel: Kernel, order: Sequence[Node], short: int) -> IndexWork:
+    """How a kernel reads memory; fewer than `short` neighbours are no run."""
+    ops = {node.op for node in order}
+    whole = RESHAPE not in ops or ops.isdisjoint((PERMUTE, EXPAND))  # every axis is
+    chooses = PAD in ops and not only_chooses(order) and any(map(is_concat, order))
+    if whole and not chooses:
+        return IndexWork()
+    try:
+        indexed = lower(kernel.body, kernel.inputs)
+    except CannotLower:
+        return IndexWork()
+    sizes = [n if isinstance(n, int) else upper(n) for n in indexed.axes]
+    nodes = toposort([indexed.body])
+    free = free_axes(nodes) if chooses else {}
+    loads = [n for n in nodes if n.op is LOAD and not n.src]
+    chosen = sum([_count(free[n], sizes) for n in loads if chooses and n.arg[2]])
+    return IndexWork(0 if whole else _gathered(nodes, loads, sizes, short), chosen)
+
+
+def _gathered(
+    nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], short: int
+) -> int:
+    """Numbers that are read one by one."""
+    folded = any([n.op is FOLD for n in nodes])
+    stores = [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]
+    results = max(stores, key=lambda steps: _count(steps, sizes), default={})
+    total = 0
+    for load in loads:
+        steps = _steps(load.arg[1], sizes)
+        again = not folded and len(steps) < len(results)  # it is read for many results
+        if not again and _run(steps, steps if folded else results, sizes) < short:
+            total += _count(steps, sizes)
+    return total
+
+
+def _steps(index: Affine, sizes: Sequence[int]) -> dict[int, int]:
+    """The steps of an index along axes that have any."""
+    return {a: step for a, step in index[1] if isinstance(a, int) and sizes[a] > 1}
+
+
+def _count(axes: Iterable[int], sizes: Sequence[int]) -> int:
+    return prod([sizes[a] for a in axes])
+
+
+def _run(steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int]) -> int:
+    """How many results in a row are neighbours in memory, or equally far apart."""
+    ends = {step: a for a, step in results.items()}
+    run, unit = 1, steps.get(ends.get(1, -1), 0)
+    while run in ends and steps.get(ends[run], 0) == unit * run:
+        run *= sizes[ends[run]]
+    return run

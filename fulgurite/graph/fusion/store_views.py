@@ -1,0 +1,163 @@
+"""Views that are stored: index arithmetic that readers repeat is paid once where that is cheaper.
+
+In: a `Partition`, kernels as greedy fusion made them. Out: one in which some values that kernels
+compute on their way are stored by kernels of their own. Movement costs greedy fusion nothing, and
+mostly it is nothing: an address. A concatenation is a choice between its parts for every element,
+though, and what is permuted and reshaped may be numbers read one by one (`index_cost`). Such a
+value could be stored: that costs its own kernel, and each kernel that has it inside saves what it
+is dearer by than one that reads memory (`time_of`). The value that saves most is stored first,
+until none does. To store a value is always legal: kernels are cut anew, in the order they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...core.node import Node
+from ...core.ops.effect import REMAT
+from ...core.ops.movement import PERMUTE, RESHAPE
+from ..ir.kernel import Cut, Extractor
+from . import KINDS
+from .build_schedule import Partition, Segment
+from .index_cost import is_concat
+from .machine import CostTable, spill_time, time_of, work_of
+from .segments import byte_count, memory_of
+
+WHY = "its readers would look up its elements again and again"
+
+
+def store_views(partition: Partition, table: CostTable) -> Partition:
+    """The partition with values stored that are dear to address."""
+    inside = [_views_inside(segment) for segment in partition.segments]
+    return _Views(partition, table, inside).stored() if any(inside) else partition
+
+
+def _views_inside(segment: Segment) -> list[Node]:
+    """The values that a kernel computes on its way and that are choices or reordered."""
+    _, outputs, cut = segment
+    if cut[0].kind not in KINDS:
+        return []
+    memory, found = memory_of(cut), dict[Node, None]()
+    gathers = work_of(cut[0]).gathered > 0
+    reshaped = set[Node]()  # a reshape of what is in memory is that memory
+    seen, stack = set[Node](), [s for n in outputs for s in n.src]
+    while stack:
+        node = stack.pop()
+        if node in seen or node in memory or node.op is REMAT:
+            continue
+        seen.add(node)
+        if is_concat(node):
+            found[node] = None
+            stack += _parts(node)
+            continue
+        if gathers and node.op is PERMUTE and node in reshaped:
+            found[node] = None
+        if node.op is RESHAPE:
+            reshaped.add(node.src[0])
+        stack += node.src
+    return list(found)
+
+
+def _parts(node: Node) -> list[Node]:
+    """What is put together, also of parts that were put together first."""
+    found: list[Node] = []
+    stack = [side.src[0] for side in node.src[1:]]
+    while stack:
+        part = stack.pop()
+        if is_concat(part):
+            stack += [side.src[0] for side in part.src[1:]]
+        else:
+            found.append(part)
+    return found
+
+
+class _Views:
+    """A choice of values to store."""
+
+    def __init__(
+        self, partition: Partition, table: CostTable, inside: Sequence[Iterable[Node]]
+    ) -> None:
+        self.partition, self.table = partition, table
+        self.extractor = Extractor()
+        self.segments: dict[int, Segment] = dict(enumerate(partition.segments))
+        self.position = {n: place for place, (_, nodes, _) in self.segments.items() for n in nodes}
+        self.users: dict[Node, list[int]] = {}  # of each value that could be stored
+        for place, nodes in enumerate(inside):
+            for node in nodes:
+                self.users.setdefault(node, []).append(place)
+        for node in [n for n in self.users if n in self.position]:
+            self.users[node].append(self.position[node])  # stored later: it need not be
+        self.made: dict[int, list[Segment]] = {}  # kernels that are new, by the place they are at
+        self.savings: dict[Node, float] = {}
+
+    def stored(self) -> Partition:
+        """The partition with whatever saves time stored."""
+        while self.users:
+            for node in self.users:
+                if node not in self.savings:
+                    self.savings[node] = self.saving(node)
+            best = max(self.users, key=lambda node: self.savings[node])
+            if self.savings[best] <= 0:
+                break
+            self.store(best)
+        if not self.made:
+            return self.partition
+        found: list[Segment] = []
+        for place, own in self.segments.items():
+            found += self.made.get(place, ())
+            found += [own] if own[1] else []
+        return self.partition._replace(segments=tuple(found))
+
+    def saving(self, node: Node) -> float:
+        """Nanoseconds that are saved if a value is stored."""
+        own = time_of(self.maker(node)[0], self.table) + spill_time([byte_count(node)], self.table)
+        return self.saved(node) - own
+
+    def saved(self, node: Node) -> float:
+        """Nanoseconds that the kernels save that have a value inside, if they read it."""
+        total = 0.0
+        for place in self.users[node]:
+            outputs, cut = self.reader(place, node)
+            total += time_of(self.segments[place][2][0], self.table)
+            total -= time_of(cut[0], self.table) if outputs else 0.0
+        return total
+
+    def maker(self, node: Node) -> Cut:
+        """The kernel that stores a value."""
+        return self.extractor.cut("map", [node], self.readable(self.users[node][0]))
+
+    def reader(self, place: int, node: Node) -> tuple[list[Node], Cut]:
+        """What a kernel stores that has a value inside, and that kernel, if it reads the value."""
+        _, outputs, cut = self.segments[place]
+        outputs = [n for n in outputs if n is not node]
+        if outputs:
+            cut = self.extractor.cut(cut[0].kind, outputs, self.readable(place) | {node})
+        return outputs, cut
+
+    def readable(self, place: int) -> set[Node]:
+        """What is in memory when a kernel runs."""
+        before = {node for node, other in self.position.items() if other < place}
+        new = [n for p, made in self.made.items() if p <= place for _, nodes, _ in made
+               for n in nodes]  # fmt: skip
+        return before.union(new, self.partition.params)
+
+    def store(self, node: Node) -> None:
+        """Store a value, and let its readers read it."""
+        cut, users = self.maker(node), self.users[node]
+        for place in users:
+            self.segments[place] = self.segments[place][0], *self.reader(place, node)
+        self.position.pop(node, None)
+        self.made.setdefault(users[0], []).append((WHY, [node], cut))
+        del self.users[node]
+        self.look_again(users)
+
+    def look_again(self, changed: Sequence[int]) -> None:
+        """Forget what is no longer inside of kernels that changed, and what it would save."""
+        inside = {place: set(_views_inside(self.segments[place])) for place in changed}
+        for node, places in list(self.users.items()):
+            if not set(changed).isdisjoint(places):
+                self.savings.pop(node, None)
+                left = [p for p in places if p not in inside or node in inside[p]]
+                self.users[node] = left
+                if not left:
+                    del self.users[node]

@@ -1,0 +1,86 @@
+"""Tests of codegen/cpu/concat.py and kernel/transform/concat.py: copies of parts, and nothing else.
+
+NumPy says what is right, bit for bit, with units in any order and poison around all memory.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.codegen.cpu.concat import concats
+from fulgurite.kernel.transform.concat import find_concat
+
+pytest.importorskip("llvmlite")
+
+from tests.codegen.cpu.launch import lowered, run
+
+
+@pytest.fixture(autouse=True)
+def nothing_from_the_disk() -> Iterator[None]:
+    with fg.config(device="cpu", disk_cache=False):
+        yield
+
+
+def parts(shape: tuple[int, ...], axis: int, lengths: list[int], dtype: str) -> list[Any]:
+    rng = np.random.default_rng(len(lengths))
+    shapes = [(*shape[:axis], n, *shape[axis + 1 :]) for n in lengths]
+    return [(100 * rng.standard_normal(s)).astype(dtype) for s in shapes]
+
+
+def joined(arrays: list[Any], axis: int) -> fg.Tensor:
+    return fg.concat([fg.from_numpy(a) for a in arrays], axis).contiguous()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16", "bool"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "lengths"),
+    [
+        ((3, 0, 5, 7), 1, [4, 1, 9]),  # runs of whole channels
+        ((3, 0, 5000), 1, [1, 2]),  # longer than a unit
+        ((70, 0), 1, [8, 33, 9, 16]),  # short runs of many rows
+        ((2, 5, 0, 9), 2, [1, 3] * 12),  # many parts
+        ((0,), 0, [17, 9, 100]),
+    ],
+)
+def test_parts_are_copied(shape: Any, axis: int, lengths: list[int], dtype: str) -> None:
+    arrays = parts(shape, axis, lengths, dtype)
+    tensor = joined(arrays, axis)
+    assert concats(*lowered(tensor)) is not None
+    (found,), _ = run(tensor, seed=1)
+    np.testing.assert_array_equal(found, np.concatenate(arrays, axis))
+
+
+def test_one_text_does_for_all_sizes_and_any_number_of_parts() -> None:
+    texts = set()
+    for axis, lengths in ((0, [8, 9]), (1, [10, 11, 12]), (2, [8] * 30)):
+        found = concats(*lowered(joined(parts((4, 9, 8), axis, lengths, "float32"), axis)))
+        assert found is not None
+        texts.add(found.text)
+    assert len(texts) == 1
+
+
+def test_parts_of_values_that_were_taken_apart_are_copied_as_well() -> None:
+    x, y = (fg.from_numpy(np.arange(240.0).reshape(4, 60) + n) for n in (0, 1000))
+    turned = fg.concat([x[:, 30:], y, x[:, :30]], 1).contiguous()
+    pieces = find_concat(lowered(turned)[0])
+    assert pieces is not None and [p.run for p in sorted(pieces, key=lambda p: p.result)] == [
+        30, 60, 30,
+    ]  # fmt: skip
+    (found,), _ = run(turned)
+    a, b = x.numpy(), y.numpy()
+    np.testing.assert_array_equal(found, np.concatenate([a[:, 30:], b, a[:, :30]], 1))
+
+
+def test_what_is_computed_padded_or_turned_is_left_to_others() -> None:
+    x = fg.from_numpy(np.ones((16, 16), np.float32))
+    left = {
+        "computed": fg.concat([x * 2, x]), "padded": fg.pad(x, ((1, 1), (0, 0))),
+        "turned": fg.concat([x.T, x]), "backwards": fg.concat([x[:, ::-1], x]),
+        "chosen by values": fg.where(x > 0, x, x.T), "one": x[2:],
+        "repeated": fg.concat([fg.broadcast_to(x[:, :1], (16, 16)), x], 1),
+        "short": fg.concat([x[:, :3], x[:, :3]], 1),
+    }  # fmt: skip
+    assert [n for n, t in left.items() if concats(*lowered(t.contiguous())) is not None] == []

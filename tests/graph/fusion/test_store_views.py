@@ -1,0 +1,104 @@
+"""Tests of graph/fusion/store_views.py and index_cost.py: what is dear to address is stored."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.aot.schedule import schedule
+from fulgurite.graph.fusion.machine import work_of
+from fulgurite.graph.fusion.store_views import WHY
+
+
+def given(*shape: int, seed: int = 0) -> fg.Tensor:
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return fg.from_numpy(values.astype(np.float32))
+
+
+def stored(*tensors: fg.Tensor) -> list[tuple[int, ...]]:
+    """The shapes of the views that a schedule stores."""
+    found = schedule(*tensors)
+    return [found.slots[i.writes[0]].shape for i in found.items if i.reason == WHY]  # type: ignore
+
+
+def shuffled(x: fg.Tensor) -> fg.Tensor:
+    count, channels, *space = x.shape
+    apart = fg.reshape(x, (count, 2, channels // 2, *space))
+    return fg.reshape(fg.moveaxis(apart, 1, 2), x.shape)
+
+
+def normalised(x: fg.Tensor) -> fg.Tensor:
+    mean = x.mean(axis=(0, 2, 3), keepdims=True)
+    apart = x - mean
+    return apart * fg.rsqrt((apart * apart).mean(axis=(0, 2, 3), keepdims=True) + 1e-5)
+
+
+def test_a_concatenation_of_many_that_is_read_by_rows_is_stored_once() -> None:
+    parts = [given(4, 16, 28, 28, seed=n) for n in range(12)]
+    joined = fg.concat(parts, axis=1)
+    assert stored(normalised(joined), joined.sum(axis=1)) == [(4, 192, 28, 28)]
+
+
+def test_two_parts_that_are_read_once_are_not_stored() -> None:
+    a, b = given(4, 16, 28, 28), given(4, 16, 28, 28, seed=1)
+    assert stored(fg.relu(fg.concat([a, b], axis=1))) == []
+    assert stored(fg.concat([a, b], axis=1).sum(axis=(1, 2, 3))) == []
+
+
+def test_channels_that_are_shuffled_are_stored_before_they_are_turned() -> None:
+    a, b = given(1, 64, 24, 24), given(1, 64, 24, 24, seed=1)
+    rows = fg.moveaxis(shuffled(fg.concat([a, b], axis=1)), 1, -1)
+    assert stored((rows * 2).contiguous()) == [(1, 64, 2, 24, 24)]
+    plain = fg.moveaxis(fg.concat([a, b], axis=1), 1, -1)
+    assert stored(plain.contiguous()) == []
+
+
+def test_numbers_are_counted_that_are_read_one_by_one() -> None:
+    x = given(1, 128, 24, 24)
+    cases: dict[str, tuple[Callable[[fg.Tensor], fg.Tensor], bool]] = {
+        "shuffled across lanes": (lambda x: fg.moveaxis(shuffled(x), 1, -1), True),
+        "shuffled rows": (shuffled, False),
+        "turned": (lambda x: fg.moveaxis(x, 1, -1), False),
+        "heads": (lambda x: fg.moveaxis(x.reshape((1, 128, 8, 72)), 1, 2), False),
+    }
+    for name, (move, gathers) in cases.items():
+        with fg.config(search=False):
+            work = work_of(schedule(move(x).contiguous()).items[-1].kernel)
+        assert work.gathered == (x.size if gathers else 0), name
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_block_of_joined_layers_stores_what_it_joins(gradient: bool) -> None:
+    growth, layers = 8, 6
+    weights = [given(growth, 16 + growth * n, seed=n) for n in range(layers)]
+    x = given(2, 16, 24, 24, seed=9)
+
+    def block(weights: list[fg.Tensor], x: fg.Tensor) -> fg.Tensor:
+        parts = [x]
+        for w in weights:
+            rows = fg.moveaxis(normalised(fg.concat(parts, axis=1)), 1, -1)
+            parts.append(fg.moveaxis(fg.tanh(rows @ w.T), -1, 1))
+        return fg.concat(parts, axis=1)
+
+    def right(weights: Any, x: Any) -> Any:
+        parts = [x]
+        for w in weights:
+            joined = np.concatenate(parts, 1)
+            apart = joined - joined.mean((0, 2, 3), keepdims=True)
+            normal = apart / np.sqrt((apart * apart).mean((0, 2, 3), keepdims=True) + 1e-5)
+            parts.append(np.moveaxis(np.tanh(np.moveaxis(normal, 1, -1) @ w.T), -1, 1))
+        return np.concatenate(parts, 1)
+
+    exact = [w.numpy().astype(np.float64) for w in weights], x.numpy().astype(np.float64)
+    if gradient:
+        found = fg.grad(lambda x: (block(weights, x) ** 2).sum())(x)
+        step, direction = 1e-4, np.random.default_rng(0).standard_normal(x.shape)
+        ends = [(right(exact[0], exact[1] + s * direction) ** 2).sum() for s in (step, -step)]
+        slope = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose((found.numpy() * direction).sum(), slope, rtol=1e-3)
+    else:
+        found = block(weights, x)
+        assert stored(found)
+        np.testing.assert_allclose(found.numpy(), right(*exact), rtol=1e-3, atol=1e-4)
