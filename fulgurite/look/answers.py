@@ -314,6 +314,10 @@ REASONS = {
         "several kernels read it, and to compute it in each would cost more than storing it",
         "nothing, unless one of the readers can be left out",
     ),
+    "its readers would look up": (
+        "parts that are put together, or reordered, are dear to read element by element",
+        "nothing: it is written once in the order in which it is read",
+    ),
     "dear and read": (
         "it is dear to compute and read more than once, so it is stored",
         "nothing: computing it again would cost more",

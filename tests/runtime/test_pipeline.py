@@ -202,6 +202,11 @@ def sum_and_product() -> Tensors:
     return [total + (numbers(2, 5, 9) @ numbers(3, 9, 6)).max(axis=0)]
 
 
+def shuffled(x: fg.Tensor) -> fg.Tensor:
+    """Channels in turns, then across memory."""
+    return (fg.reshape(fg.permute_dims(x, (1, 0, 2)), (-1, x.shape[-1])).T * 2).contiguous()
+
+
 SAMPLES: dict[str, Sample] = {
     "partition": Sample(split_rows),
     "user_kernels": Sample(with_a_kernel),
@@ -228,6 +233,7 @@ SAMPLES: dict[str, Sample] = {
     "start_and_wait": Sample(split_rows),
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
     "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "store_views": Sample(lambda: [shuffled(numbers(1, 2, 24, 144))]),
     "choose_kernels": Sample(lambda: [attention(2, 64, 16)]),
     "widen_small_floats": Sample(lambda: [attention(6, 4, dtype=np.float16)], is_fold=True),
     "fold_conditions_as_floats": Sample(lambda: [masked()], is_fold=True),
@@ -260,7 +266,8 @@ SAMPLES: dict[str, Sample] = {
         lambda: [fg.pad(fg.exp(numbers(1, 6, 9) / 3.0 + 0.7), ((1, 2), (0, 1)))]
     ),
     "gemm": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
-    "relayout": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), numbers(2, 3, 6)])]),
+    "concat": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), numbers(2, 3, 6)])]),
+    "relayout": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), 2 * numbers(2, 3, 6)])]),
     "unroll_short_axes": Sample(lambda: [numbers(1, 50, 3) * numbers(2, 3)], {"vectors": "sse2"}),
     "unroll_outputs": Sample(lambda: [fg.abs(numbers(1, 3, 400) - numbers(2, 400)).sum(axis=-1)]),
     "split_reduction": Sample(lambda: [numbers(1, 300, 400).sum()]),
