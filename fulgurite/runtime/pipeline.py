@@ -33,7 +33,7 @@ from ..core.passes import (
     verify_index,
 )
 from ..core.symbolic.sym import choosing
-from ..graph.fusion import has_choice
+from ..graph.fusion import has_choice, has_views
 from ..graph.fusion.build_schedule import (
     Choose,
     Partition,
@@ -336,6 +336,8 @@ def user_kernels(sink: Node, context: Context) -> Node:
 
 def stored_views(partition: Partition, context: Context) -> Partition:
     """The partition with values stored that every reader would have to look up."""
+    if not has_views(context.order(partition.sink)):
+        return partition
     with FORK_LOCK:
         from ..graph.fusion import store_views as store_views_module
     return store_views_module.store_views(partition, get_device(context.device).machine)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
+from ...core.ops.elementwise import WHERE
+from ...core.ops.index import STORE
 from ...core.passes import Level, Observe, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import is_irregular, sums_products
@@ -28,7 +30,6 @@ from ...kernel.transform.unroll_outputs import beside
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import KernelText
 from ..common.sizes import bind_sizes
-from .concat import concats
 from .loops.template import loops
 from .relayout import relayouts
 from .target import Target
@@ -54,7 +55,7 @@ CODE = Level("code", lambda rendered: rendered.text)
 PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
     Pass("gemm", lambda v, c: gemm(v, c.target), INDEX, CODE),
-    Pass("concat", lambda v, c: concats(v.kernel, v.dtypes), INDEX, CODE),
+    Pass("concat", lambda v, c: concat(v), INDEX, CODE),
     Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
     Pass(
         "unroll_short_axes",
@@ -128,6 +129,15 @@ def gemm(value: TypedKernel, target: Target) -> KernelText | None:
     with FORK_LOCK:
         from .gemm import template
     return template.gemms(value.kernel, value.dtypes, target)
+
+
+def concat(value: TypedKernel) -> KernelText | None:
+    """A map that chooses between values by place."""
+    if not all([n.op is STORE and n.src[0].op is WHERE for n in value.kernel.body.src]):
+        return None
+    with FORK_LOCK:
+        from . import concat as template
+    return template.concats(value.kernel, value.dtypes)
 
 
 def stream(value: StreamedKernel, target: Target) -> KernelText | None:

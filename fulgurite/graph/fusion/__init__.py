@@ -6,9 +6,11 @@ choice loads none of its modules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...core.node import Node
+from ...core.ops.elementwise import WHERE
+from ...core.ops.movement import PAD, PERMUTE, RESHAPE
 from ..ir.kernel import Cut
 
 KINDS = ("map", "reduce", "contract")  # of segments that may be merged
@@ -23,3 +25,9 @@ def has_choice(segments: Sequence[tuple[str, list[Node], Cut]]) -> bool:
         if kernel.kind in ("reduce", "contract"):
             folded.update(outputs)
     return False
+
+
+def has_views(order: Iterable[Node]) -> bool:
+    """True if a graph has what may be dear to address: choices by place, or reordered axes."""
+    ops = {node.op for node in order}
+    return {PAD, WHERE} <= ops or {PERMUTE, RESHAPE} <= ops
