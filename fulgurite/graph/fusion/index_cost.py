@@ -4,7 +4,7 @@ In: a kernel, lowered once (`lower` keeps what it found). Out: how many numbers 
 run of neighbours fills a vector. A vector of results is read from memory in one instruction if its
 elements are neighbours there as well, or far apart but many in a row; what reshapes, permutations
 and repetitions make of an axis may be pieces of two or three. Sums and products choose their own
-lanes, so for them any axis will do along which a load has neighbours.
+lanes, so for them any axis will do that is long enough.
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ class IndexWork(NamedTuple):
 
 def index_work(kernel: Kernel, order: Sequence[Node], short: int) -> IndexWork:
     """How a kernel reads memory; fewer than `short` neighbours are no run."""
-    ops = {node.op for node in order}
-    whole = RESHAPE not in ops or ops.isdisjoint((PERMUTE, EXPAND))  # every axis is
-    chooses = PAD in ops and not only_chooses(order) and any(map(is_concat, order))
-    if whole and not chooses:
+    reorders, chooses = _reorders(order), _chooses(order)
+    if not reorders and not chooses:
         return IndexWork()
     try:
         indexed = lower(kernel.body, kernel.inputs)
@@ -65,10 +63,28 @@ def index_work(kernel: Kernel, order: Sequence[Node], short: int) -> IndexWork:
         return IndexWork()
     sizes = [n if isinstance(n, int) else upper(n) for n in indexed.axes]
     nodes = toposort([indexed.body])
-    free = free_axes(nodes) if chooses else {}
     loads = [n for n in nodes if n.op is LOAD and not n.src]
-    chosen = sum([_count(free[n], sizes) for n in loads if chooses and n.arg[2]])
-    return IndexWork(0 if whole else _gathered(nodes, loads, sizes, short), chosen)
+    return IndexWork(
+        _gathered(nodes, loads, sizes, short) if reorders else 0,
+        _chosen(nodes, loads, sizes) if chooses else 0,
+    )
+
+
+def _reorders(order: Sequence[Node]) -> bool:
+    """True if axes may fall apart: else every one is whole."""
+    ops = {node.op for node in order}
+    return RESHAPE in ops and not ops.isdisjoint((PERMUTE, EXPAND))
+
+
+def _chooses(order: Sequence[Node]) -> bool:
+    """True if something is computed of what is chosen by place: else parts are copied."""
+    return any([is_concat(node) for node in order]) and not only_chooses(order)
+
+
+def _chosen(nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int]) -> int:
+    """Numbers that are read of which one of several is taken."""
+    free = free_axes(nodes)
+    return sum([_count(free[load], sizes) for load in loads if load.arg[2]])
 
 
 def _gathered(
@@ -81,8 +97,12 @@ def _gathered(
     total = 0
     for load in loads:
         steps = _steps(load.arg[1], sizes)
+        if folded:
+            run = max([sizes[a] for a in steps], default=short)
+        else:
+            run = _run(steps, results, sizes)
         again = not folded and len(steps) < len(results)  # it is read for many results
-        if not again and _run(steps, steps if folded else results, sizes) < short:
+        if run < short and not again:
             total += _count(steps, sizes)
     return total
 

@@ -9,7 +9,7 @@ machine. The model that a target ships is rounded to two digits, so plans do not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, fields, replace
 from math import floor, log10
 from weakref import WeakKeyDictionary
@@ -137,32 +137,36 @@ def _work(kernel: Kernel) -> Work:
     body = kernel.body
     order = toposort([body])
     inside: set[Node] = set()
-    products = simple = packed = moved = 0
+    products = packed = 0
     for node in order:
         if node.op is REDUCE and is_contraction(node):
             products += 2 * elements(node.src[0].shape)
             packed += sum([own_elements(s) for s in node.src[0].src])
             inside.add(node.src[0])
-    views = _views(order)
+    params = [node for node in order if node.op is PARAM]
+    moved = sum([elements(n.shape) * n.dtype.itemsize for n in (*params, *body.src)])
+    index = index_work(kernel, order, COUNTING.short_run)
+    simple = _simple(order, inside) + COUNTING.choice_ops * index.chosen
+    if only_chooses(order):  # each part is a copy: nothing is asked for each element
+        simple = sum([elements(r.shape) for r in body.src])
+    return Work(moved, products, simple, packed, _blocks(order), gathered=index.gathered)
+
+
+def _simple(order: Sequence[Node], inside: Set[Node]) -> int:
+    """All work but that of contractions, whose products are `inside`, in additions."""
+    views, total = _views(order), 0
     for node in order:
-        if node.op is PARAM:
-            moved += elements(node.shape) * node.dtype.itemsize
-        elif node.op is REDUCE and node.src[0] not in inside:
-            simple += round(views[node] * elements(node.src[0].shape))
+        if node.op is REDUCE and node.src[0] not in inside:
+            total += round(views[node] * elements(node.src[0].shape))
         elif node.op is GATHER:
             alone = elements(node.shape[node.arg + 1 :]) < COUNTING.gather_run
             each = COUNTING.gather_ops if alone else COUNTING.gather_run_ops
-            simple += each * elements(node.shape)
+            total += each * elements(node.shape)
         elif node.op.family == "elementwise" and node not in inside:
-            simple += round(views[node] * node.op.cost * elements(node.shape))
+            total += round(views[node] * node.op.cost * elements(node.shape))
         elif node.op is CONTIGUOUS:
-            simple += elements(node.shape)
-    moved += sum([elements(r.shape) * r.dtype.itemsize for r in body.src])
-    if only_chooses(order):  # each part is a copy: nothing is asked for each element
-        simple = sum([elements(r.shape) for r in body.src])
-    index = index_work(kernel, order, COUNTING.short_run)
-    simple += COUNTING.choice_ops * index.chosen
-    return Work(moved, products, simple, packed, _blocks(order), gathered=index.gathered)
+            total += elements(node.shape)
+    return total
 
 
 def _views(order: Sequence[Node]) -> dict[Node, float]:

@@ -110,8 +110,9 @@ class _Views:
 
     def saving(self, node: Node) -> float:
         """Nanoseconds that are saved if a value is stored."""
-        own = time_of(self.maker(node)[0], self.table) + spill_time([byte_count(node)], self.table)
-        return self.saved(node) - own
+        table = self.table
+        own = time_of(self.maker(node)[0], table) + spill_time([byte_count(node)], table)
+        return self.saved(node) - own - table.compile_ns
 
     def saved(self, node: Node) -> float:
         """Nanoseconds that the kernels save that have a value inside, if they read it."""
