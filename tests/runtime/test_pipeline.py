@@ -233,7 +233,7 @@ SAMPLES: dict[str, Sample] = {
     "start_and_wait": Sample(split_rows),
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
     "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
-    "store_views": Sample(lambda: [shuffled(numbers(1, 2, 24, 144))]),
+    "store_views": Sample(lambda: [shuffled(numbers(1, 2, 48, 288))]),
     "choose_kernels": Sample(lambda: [attention(2, 64, 16)]),
     "widen_small_floats": Sample(lambda: [attention(6, 4, dtype=np.float16)], is_fold=True),
     "fold_conditions_as_floats": Sample(lambda: [masked()], is_fold=True),
