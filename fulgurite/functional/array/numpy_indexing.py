@@ -22,10 +22,12 @@ from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Size
 from ...core.op import Array
 from ...core.ops.elementwise import ADD, AND, LE, LT, MUL
-from ...core.ops.leaf import CONST
+from ...core.ops.leaf import BUFFER, CONST
 from ...core.origin import indexing
 from ...errors import ArgumentError, BoundsError, DTypeError, ShapeError
-from ...tensor import Tensor, node_of, wrap
+from ...runtime.device import get_device
+from ...runtime.realize import value_node
+from ...tensor import SCOPES, Tensor, from_numpy, node_of, wrap
 from .indexing import basic, places, slices_at
 from .nested import holds_tensor, is_nest
 
@@ -40,8 +42,34 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     ([1, 11], [9, 10, 11])
     """
     node = node_of(x)
+    if (type(key) is Tensor or type(key) is np.ndarray) and _is_mask(key):
+        chosen = _chosen_by_host(x, key)
+        if chosen is not None:
+            return chosen
     plain = _plain_part(node, key)
     return wrap(part_of(node, understood(node, key)) if plain is None else plain)
+
+
+def _chosen_by_host(x: Tensor, mask: Tensor | Array) -> Tensor | None:
+    """What NumPy chooses by a mask from a known value in memory of the host; None for all others.
+
+    The mask is read here in any case, as it decides the shape. What a gradient, a trace or a batch
+    looks at, and what is not computed yet, is gathered.
+    """
+    node, now = value_node(x.entry.node), SCOPES
+    if node is None or node.op is not BUFFER or x.entry.node.watched:
+        return None
+    if now.capturing or now.transforms or now.stack or now.bodies:
+        return None
+    if mask.ndim == 0 or tuple(mask.shape) != node.shape[: mask.ndim]:
+        return None  # an error, which is told elsewhere
+    if not get_device(node.device or "").host_visible:
+        return None
+    foreign = isinstance(mask, Tensor) and mask.node.device not in (None, node.device)
+    if foreign or (isinstance(mask, Tensor) and mask.node.watched):
+        return None
+    lines = x._array().reshape(-1, *node.shape[mask.ndim :])
+    return from_numpy(lines.take(np.flatnonzero(np.asarray(mask)), 0), node.device)
 
 
 _CUTS, _ENDS, _ALL = {int, slice}, {int, type(None)}, slice(None)

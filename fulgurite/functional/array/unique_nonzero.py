@@ -15,7 +15,7 @@ from ...core.node import Node
 from ...core.ops.complexes import IMAG, REAL
 from ...core.ops.elementwise import NE
 from ...errors import ShapeError
-from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
+from ...tensor import Tensor, TensorLike, from_numpy, lifted, node_of, wrap
 from ..common import apply, as_tensor, astype, common_dtype
 from ..math.elementwise import equal, minimum
 from ..math.scan import cumulative_sum, diff, neighbours
@@ -36,7 +36,7 @@ def nonzero(x: TensorLike) -> tuple[Tensor, ...]:
     if not tensor.ndim:
         raise ShapeError("a 0-d tensor has no places", "reshape it to (1,)")
     found = np.nonzero(np.asarray(astype(tensor, bool_)))
-    return tuple(Tensor(places.astype(np.int32), device=tensor.node.device) for places in found)
+    return tuple(from_numpy(places.astype(np.int32), tensor.node.device) for places in found)
 
 
 def argwhere(x: TensorLike) -> Tensor:

@@ -246,3 +246,26 @@ def test_functions_that_index_name_their_axis_and_what_calls_them_does_not() -> 
         fg.realize(*both)
     with pytest.raises(BoundsError, match="index 3 is outside an axis of size 3"):
         fg.nll_loss(x, fg.Tensor([3, 0])).numpy()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int64"])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_a_mask_over_a_known_value_is_read_by_numpy_and_elsewhere_gathered(
+    dtype: str, ndim: int
+) -> None:
+    values = (VALUES % 7).astype(getattr(fg, dtype).numpy)
+    mask = VALUES.reshape(3, 4, 5)[(...,) + (0,) * (3 - ndim)] % 3 != 1
+    x = fg.Tensor(values).realize()
+    for key in (mask, fg.Tensor(mask), fg.Tensor(mask).realize()):
+        same_bits(x[key], values[mask])
+    assert x[mask].is_realized and not fg.flip(x, 0)[mask].is_realized
+    same_bits(fg.flip(x, 0)[fg.Tensor(mask)], values[::-1][mask])
+    assert x[np.zeros_like(mask)].shape == (0, *values.shape[ndim:])
+    with raises(BoundsError, "mask"):
+        x[np.ones((2,) * ndim, bool)]
+
+
+def test_a_mask_under_a_gradient_is_gathered() -> None:
+    x = fg.Tensor([1.0, 2.0, 3.0])
+    slope = fg.grad(lambda v: (v[fg.Tensor([True, False, True])] ** 2).sum())(x)
+    assert slope.tolist() == [2.0, 0.0, 6.0]
