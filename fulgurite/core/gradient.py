@@ -28,14 +28,12 @@ def gradients(
 ) -> list[Node | None]:
     """The gradients of several (inexact) results together, added up."""
     order = toposort(results)
-    live = live_nodes(order, wrt)
+    live, flows = _live(order, wrt)
     families = _families(order, live)
     found: dict[Node, Node] = {}
     for result, seed in zip(results, seeds, strict=True):
         found[result] = found[result] + seed if result in found else seed
-    for node in reversed(order):
-        if node not in live or live.isdisjoint(node.src):
-            continue
+    for node in reversed(flows):
         if node.op.siblings is None:
             shares = _rule(node)(found[node], node, *node.src) if node in found else ()
         else:
@@ -70,13 +68,20 @@ def _family_shares(
 
 def live_nodes(order: Iterable[Node], wrt: Iterable[Node]) -> set[Node]:
     """The nodes through which gradients flow to `wrt`; `order` has sources first."""
-    live = set(wrt)
+    return _live(order, wrt)[0]
+
+
+def _live(order: Iterable[Node], wrt: Iterable[Node]) -> tuple[set[Node], list[Node]]:
+    """The live nodes, and in order those of them that have live sources."""
+    live, flows = set(wrt), []
     for node in order:
         if live.isdisjoint(node.src):
             continue
         if node.dtype.is_inexact and node.op.name != "detach":  # behind it no rule is needed
             live.add(node)
-    return live
+        if node in live:
+            flows.append(node)
+    return live, flows
 
 
 def _rule(node: Node) -> Callable[..., tuple[Node | None, ...]]:

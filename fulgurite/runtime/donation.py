@@ -14,10 +14,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence, Set
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..core.node import Node, parents_of
-from ..core.ops.effect import ASSIGN, DETACH, UNWATCH, WATCH
+from ..core.ops.control import COND, LOOP
+from ..core.ops.effect import ASSIGN, DETACH, HOSTS, UNWATCH, WATCH
 from ..graph.ir.cache_key import Normal, hosts_in, realized_node
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.registry import REGISTRY, Storage, has_tensor
@@ -40,7 +42,7 @@ def assigned_tensors(normal: Normal) -> list[Node]:
 def candidates(roots: Sequence[Node], normal: Normal) -> Donation:
     """The params that roots may write over, as far as can be said before anything is compiled."""
     pairs = _pairs(roots, normal)
-    if not pairs or not counts_are_exact() or hosts_in(normal.structure):
+    if not pairs or not counts_are_exact() or _calls_host(normal):
         return NOTHING  # a host function could look at the very tensor that is written
     held = [REGISTRY.storage(normal.buffers[param]) for param, _ in pairs]
     ours = _ours(held, 1)  # the registry's
@@ -49,6 +51,15 @@ def candidates(roots: Sequence[Node], normal: Normal) -> Donation:
     lost = between.lost(())
     free = [p for p, own in zip(pairs, ours, strict=True) if own and not lost >> p[0] & 1]
     return Donation(tuple(free), between)
+
+
+def _calls_host(normal: Normal) -> bool:
+    """True if a graph calls functions of the host, also inside bodies."""
+    plain = _CALLERS.isdisjoint(map(_OP, normal.nodes))
+    return not plain and bool(hosts_in(normal.structure))
+
+
+_CALLERS, _OP = frozenset({*HOSTS, LOOP, COND}), attrgetter("op")
 
 
 def _pairs(roots: Sequence[Node], normal: Normal) -> list[Pair]:
@@ -113,7 +124,7 @@ def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> 
     sources = chain.from_iterable([node.src for node in order])
     held = Counter(map(id, chain(sources, normal.nodes, normal.buffers, normal.assigned)))
     mask = _reads(order, asked, {normal.buffers[param]: 1 << param for param in params})
-    checked = [n for n in order if mask[n] and n not in asked]
+    checked = [n for n in order if mask[n]]
     met = set(map(id, checked))
     unmet = sum([1 << param for param in params if id(normal.buffers[param]) not in met])
     expected = [held[id(n)] + _ALONE for n in checked]
@@ -121,14 +132,14 @@ def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> 
 
 
 def _reads(order: Sequence[Node], asked: Set[Node], mask: dict[Node, int]) -> dict[Node, int]:
-    """Which params each node reads, as bits, but for what it reads through a root."""
+    """Which params each node reads, as bits, but for what it reads through a root: roots none."""
+    known = mask.get
     for node in order:
-        found = mask.get(node, 0)
-        for source in node.src:
-            if source.realized is not None:
-                source = realized_node(source)
-            if source not in asked:
-                found |= mask.get(source, 0)
+        found = 0
+        if node not in asked:
+            found = known(node, 0)
+            for source in node.src:
+                found |= known(source if source.realized is None else realized_node(source), 0)
         mask[node] = found
     return mask
 
