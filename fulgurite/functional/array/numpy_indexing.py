@@ -56,20 +56,24 @@ def _chosen_by_host(x: Tensor, mask: Tensor | Array) -> Tensor | None:
     The mask is read here in any case, as it decides the shape. What a gradient, a trace or a batch
     looks at, and what is not computed yet, is gathered.
     """
-    node, now = value_node(x.entry.node), SCOPES
-    if node is None or node.op is not BUFFER or x.entry.node.watched:
-        return None
-    if now.capturing or now.transforms or now.stack or now.bodies:
+    node = value_node(x.entry.node)
+    if node is None or node.op is not BUFFER or _is_looked_at(x):
         return None
     if mask.ndim == 0 or tuple(mask.shape) != node.shape[: mask.ndim]:
         return None  # an error, which is told elsewhere
     if not get_device(node.device or "").host_visible:
         return None
     foreign = isinstance(mask, Tensor) and mask.node.device not in (None, node.device)
-    if foreign or (isinstance(mask, Tensor) and mask.node.watched):
+    if foreign or (isinstance(mask, Tensor) and _is_looked_at(mask)):
         return None
     lines = x._array().reshape(-1, *node.shape[mask.ndim :])
     return from_numpy(lines.take(np.flatnonzero(np.asarray(mask)), 0), node.device)
+
+
+def _is_looked_at(x: Tensor) -> bool:
+    """True if a gradient, a trace or a batch wants to know what becomes of a tensor."""
+    now = SCOPES
+    return bool(x.entry.node.watched or now.capturing or now.transforms or now.stack or now.bodies)
 
 
 _CUTS, _ENDS, _ALL = {int, slice}, {int, type(None)}, slice(None)

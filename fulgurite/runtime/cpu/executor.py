@@ -78,12 +78,8 @@ class Program:
         self._schedule: Schedule | Callable[[], Schedule] = schedule
         self.device, self.layout, self.workers = device, layout, workers
         self.constants = constants_of(device, schedule)
-        steps = [self._inlined(*both) for both in zip(schedule.items, code, strict=True)]
-        native = [c for c in steps if isinstance(c, Native)]
-        self.loops = [c for c in steps if isinstance(c, Inlined)]
-        self.workspace = max((c.workspace for c in native), default=0)
-        self.shares = any(launch[2] for c in native for launch in c.launches)
-        self.shares |= any(c.body.shares for c in self.loops)
+        steps = [*map(self._inlined, schedule.items, code)]
+        native = self._needs(steps)
         self.outputs = list(dict.fromkeys(schedule.outputs))
         held = {*range(schedule.inputs), *self.constants, *dict(schedule.aliases)}
         fresh = [place for place in self.outputs if place not in held]
@@ -114,6 +110,15 @@ class Program:
         if not isinstance(known, Schedule):
             known = self._schedule = known()
         return known
+
+    def _needs(self, steps: Sequence[Step]) -> list[Native]:
+        """The native kernels among steps, once it is known what they and the loops need."""
+        native = [c for c in steps if isinstance(c, Native)]
+        self.loops = [c for c in steps if isinstance(c, Inlined)]
+        self.workspace = max((c.workspace for c in native), default=0)
+        self.shares = any(launch[2] for c in native for launch in c.launches)
+        self.shares |= any(c.body.shares for c in self.loops)
+        return native
 
     def _inlined(self, item: Item, code: Native | StepCode) -> Step:
         """A loop that the driver can run as records, and anything else as it is."""

@@ -100,8 +100,8 @@ def test_what_is_not_known_before_stays_in_python() -> None:
 
 
 def test_a_jitted_function_with_a_loop_is_one_native_call() -> None:
-    layer = fg.nn.LSTM(3, 4)
     with fg.config(**NATIVE), fg.no_grad():
+        layer = fg.nn.LSTM(3, 4)
         step = fg.jit(lambda x: layer(x)[0])
         x = fg.Tensor(np.random.default_rng(1).normal(size=(20, 1, 3)).astype(np.float32))
         first = step(x).numpy()
