@@ -190,3 +190,14 @@ def test_axes_of_which_the_first_varies_become_one_and_indices_of_two_axes_gathe
         if device == "cpu":  # all of it is native code
             segments = plan.plans[0].executor.segments  # type: ignore[attr-defined]
             assert not any(isinstance(s, tuple) for s in segments)
+
+
+def test_a_size_that_is_divided_by_its_own_factor_is_that_size() -> None:
+    def cut(x: fg.Tensor) -> fg.Tensor:
+        rows = x.shape[0]
+        return fg.reshape(x, (rows // 1, 2, 2)).sum(axis=1) + fg.zeros((rows * 6 // 6, 1))
+
+    n = fg.Var("n", 1, 10)
+    for rows in (3, 10):
+        found = fg.jit(cut, dynamic={"x": {0: n}})(fg.Tensor(ROWS[:rows])).numpy()
+        np.testing.assert_array_equal(found, ROWS[:rows].reshape(rows, 2, 2).sum(axis=1))

@@ -187,6 +187,10 @@ def _one_step(size: Node, known: dict[Node, Polynomial]) -> Polynomial:
         return _product(*[known[s] for s in size.src])
     if name == "neg":
         return _sum({}, known[size.src[0]], -1)
+    if name in ("floordiv", "mod"):  # 2 * n // 2, which somebody wrote
+        exact = _exact_quotient(*[known[s] for s in size.src])
+        if exact is not None:
+            return exact if name == "floordiv" else {}
     if size.src and name != "bind":  # 7 // 2, once n is known to be 7
         low, high = _limits(size)
         if low == high:
