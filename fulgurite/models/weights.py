@@ -199,7 +199,7 @@ class Reader:
         else:
             present = [n for n in (f"{name}.weight", name) if n in self.present]
             if present:
-                data, quant = self._stored(present[0])
+                data, quant = self._stored(present[0], own == "shared_gate")
         if data is None:
             return None
         is_transposed = self.transposed and own not in ("embed", "places", "head") and not quant
@@ -210,10 +210,13 @@ class Reader:
             self._check(f"{name}.bias", bias.shape, matrix.shape[-2:-1])
         return matrix
 
-    def _stored(self, name: str) -> tuple[fg.Tensor, Quant | None]:
+    def _stored(self, name: str, of_one: bool = False) -> tuple[fg.Tensor, Quant | None]:
+        """A matrix as it is stored; one of a single row may be that row alone."""
         if name not in self.present:
             raise Refusal(f"it has no tensor {name!r}")
         tensor, quant = self.stored(name)
+        if of_one and tensor.ndim == 1:
+            tensor = tensor[None]
         if tensor.ndim < 2 or tensor.dtype.kind not in "fu":
             raise Refusal(f"the tensor {name!r} of {tensor.dtype}{list(tensor.shape)} is no matrix")
         return tensor, quant
