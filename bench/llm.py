@@ -170,7 +170,7 @@ def beside(path: Path, tokens: int, prompt: int, peers: str) -> None:
         batch.step({0: 9})
     model.eval([1, 5, 7])
     steps: list[Callable[[], object]] = [
-        *[lambda b=b: b.step({0: 9}) for b in batches],  # type: ignore[misc]
+        *[lambda b=b: b.step({0: 9}) for b in batches],
         lambda: model.eval([9]),
     ]
 
@@ -179,7 +179,7 @@ def beside(path: Path, tokens: int, prompt: int, peers: str) -> None:
         batch.prefill(0, ids)
 
     reads: list[Callable[[], object]] = [
-        *[lambda b=b: read(b) for b in batches],  # type: ignore[misc]
+        *[lambda b=b: read(b) for b in batches],
         lambda: (model.reset(), model.eval(ids)),
     ]
     for what, runs, times in (("decode", steps, tokens), (f"prefill {prompt}", reads, 2)):
