@@ -12,8 +12,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import DataError
 from fulgurite.look.memory import alive_bytes
-from fulgurite.runtime import device
-from fulgurite.runtime import device
+from fulgurite.runtime import device, holders
 from fulgurite.runtime.cpu import pool
 from fulgurite.runtime.device import MemoryLimitError
 
