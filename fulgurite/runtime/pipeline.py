@@ -363,8 +363,9 @@ def lays_out_images(context: Context) -> bool:
 def layouts(schedule: Schedule) -> Schedule:
     """The schedule with images between kernels laid out for tensor cores."""
     with FORK_LOCK:
-        from ..kernel.contract import channels_last as layout
-    return layout.channels_last(schedule)
+        from ..kernel.contract import aligned_rows as rows
+        from ..kernel.contract import channels_last as images
+    return rows.aligned_rows(images.channels_last(schedule))
 
 
 def operand_reuse(device: str) -> int:

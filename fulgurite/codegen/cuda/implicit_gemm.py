@@ -41,33 +41,33 @@ def implicit_gemm(kernel: IndexKernel, table: GpuTable) -> IndexKernel:
     """The kernel with one axis for each role of its product, where that makes better tiles."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
-    folds = [n for n in order if n.op is FOLD]
-    if len(sizes) < len(kernel.axes) or not all(sizes) or not folds:
+    if len(sizes) < len(kernel.axes) or not all(sizes) or any(n.op in (RUN, ORDER) for n in order):
         return kernel
-    if any(n.op in (RUN, ORDER) for n in order):
-        return kernel
-    free = free_axes(order)
-    roles = _roles(folds, free)
-    if roles is None:
-        long = _long_fold(kernel, folds, free, sizes, table)
-        return (
-            _flattened(kernel, sizes, [long])
-            if len(long) > 1 and _is_whole(long, order)
-            else kernel
-        )
-    if _is_short(roles, sizes, table):
-        return kernel
-    depth, side = table.dot_depth, table.dot_rows
-    groups = [
-        _group(axes, factor, sizes, order, block, enough)
-        for axes, factor, block, enough in (
-            (roles.left, folds[0].src[0].src[0], side, 1),
-            (roles.right, folds[0].src[0].src[1], side, 1),
-            (roles.shared if roles.shared == roles.folded else (), None, depth, table.dot_loop),
-        )
-    ]
-    wanted = [g for g in groups if len(g) > 1 and _is_whole(g, order)]
+    wanted = [g for g in _groups(kernel, order, sizes, table) if _is_whole(g, order)]
     return _flattened(kernel, sizes, wanted) if wanted else kernel
+
+
+def _groups(
+    kernel: IndexKernel, order: Sequence[Node], sizes: Sequence[int], table: GpuTable
+) -> list[tuple[int, ...]]:
+    """Axes that had better be one: of a product by their roles, of other folds all of them."""
+    folds = [n for n in order if n.op is FOLD]
+    free = free_axes(order)
+    roles = _roles(folds, free) if folds else None
+    if roles is None:
+        found = [_long_fold(kernel, folds, free, sizes, table)] if folds else []
+    elif _is_short(roles, sizes, table):
+        found = []
+    else:
+        left, right = folds[0].src[0].src
+        whole = roles.shared if roles.shared == roles.folded else frozenset[int]()
+        side = table.dot_rows
+        found = [
+            _group(roles.left, left, sizes, order, side, 1),
+            _group(roles.right, right, sizes, order, side, 1),
+            _group(whole, None, sizes, order, table.dot_depth, table.dot_loop),
+        ]
+    return [group for group in found if len(group) > 1]
 
 
 def _roles(folds: Sequence[Node], free: Free) -> ProductAxes | None:
@@ -98,7 +98,7 @@ def _is_short(roles: ProductAxes, sizes: Sequence[int], table: GpuTable) -> bool
 
 
 def _group(
-    axes: Sequence[int] | frozenset[int], factor: Node | None, sizes: Sequence[int],
+    axes: frozenset[int], factor: Node | None, sizes: Sequence[int],
     order: Sequence[Node], block: int, enough: int,
 ) -> tuple[int, ...]:  # fmt: skip
     """The axes of a role, the slowest in memory first; none if the longest is a good one alone."""
@@ -132,32 +132,35 @@ def _flattened(
     names = {a: place for place, a in enumerate(left)}
     lengths = {m.name: prod(m.sizes) for m in merged}
 
-    def moved(index: Affine) -> Affine:
-        out = number(index[0])
-        steps: dict[int, int] = {}
-        for atom, step in index[1]:
-            if isinstance(atom, int):
-                steps[atom] = step
-            elif isinstance(atom, tuple):
-                out = add(out, axis((atom[0], moved(atom[1]), atom[2])), step)
-            else:
-                out = add(out, axis(atom), step)
-        for m in merged:
-            given = [steps.pop(a, 0) for a in m.axes]
-            out = add(out, _digits(given, m.sizes, names[m.name]))
-        for a, step in steps.items():
-            out = add(out, axis(names[a]), step)
-        return out
-
     def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([names[a] for a in axes if a not in gone])
 
     def change(node: Node, sources: tuple[Node, ...]) -> Node:
-        return make(node.op, node.dtype, sources, argument(node, moved, kept))
+        arg = argument(node, lambda index: _in_digits(index, merged, names), kept)
+        return make(node.op, node.dtype, sources, arg)
 
     (body,) = transformed([kernel.body], change)
     axes = tuple([lengths.get(a, sizes[a]) for a in left])
     return IndexKernel(axes, body, kernel.divisions)
+
+
+def _in_digits(index: Affine, merged: Sequence[_Merged], names: Mapping[int, int]) -> Affine:
+    """An index with digits of merged axes in the place of the axes that they were."""
+    out = number(index[0])
+    steps: dict[int, int] = {}
+    for atom, step in index[1]:
+        if isinstance(atom, int):
+            steps[atom] = step
+        elif isinstance(atom, tuple):
+            out = add(out, axis((atom[0], _in_digits(atom[1], merged, names), atom[2])), step)
+        else:
+            out = add(out, axis(atom), step)
+    for m in merged:
+        given = [steps.pop(a, 0) for a in m.axes]
+        out = add(out, _digits(given, m.sizes, names[m.name]))
+    for a, step in steps.items():
+        out = add(out, axis(names[a]), step)
+    return out
 
 
 def _digits(steps: Sequence[int], sizes: Sequence[int], name: int) -> Affine:

@@ -46,10 +46,8 @@ def operands(*arrays: TensorLike) -> tuple[list[Node], DType]:
             return same, dtype
     nodes = [node_of(x) for x in lifted(*arrays)]
     dtype = product_dtype(promote(*[node.dtype for node in nodes]))
-    if dtype.is_small_float:
-        nodes = [narrowed(node, dtype) for node in nodes]
     inside = float32 if dtype.is_small_float else default_int if dtype is bool_ else dtype
-    return [build.cast(node, inside) for node in nodes], dtype
+    return [build.cast(narrowed(node, dtype), inside) for node in nodes], dtype
 
 
 def contract(a: Node, la: Labels, b: Node, lb: Labels, out: Labels) -> Node:

@@ -195,9 +195,11 @@ class _Lower:
         """Compute an output at axes of its own and store it there.
 
         Of one that is only laid out in another order the axes are those of what it arranges: other
-        outputs have them too.
+        outputs have them too. Of one with room behind its rows the rows are stored.
         """
-        sizes = zip(_named(root), root.shape, strict=True)
+        has_room = root.op is PAD and root.src[0].op is CONTIGUOUS  # which nobody reads
+        value = root.src[0] if has_room else root
+        sizes = zip(_named(root), value.shape, strict=True)
         index = tuple([self.axis((d, n, 0), n) for d, n in sizes])
         if root.op is SCATTER:
             self.stores[root] = self.scatter(root, index)
@@ -205,9 +207,9 @@ class _Lower:
         if root.op is ASSIGN:
             self.stores[root] = assigned(self, root)
             return
-        value = self.value(root, index)
+        found = self.value(value, index)
         if root not in self.stores:
-            self.stores[root] = [self.store(root, value, index)]
+            self.stores[root] = [self.store(root, found, index)]
 
     # --- driving ---------------------------------------------------------------------------------
 

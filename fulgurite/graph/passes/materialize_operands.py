@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ...core.node import Node, make, remember, toposort
 from ...core.ops.control import LOOP
 from ...core.ops.effect import CALL, CONTIGUOUS
-from ...core.ops.elementwise import CAST, MUL
+from ...core.ops.elementwise import CAST
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
 from ...core.ops.movement import RESHAPE, UNWINDOW, WINDOW
 from ...core.ops.reduce import REDUCE
@@ -69,20 +69,22 @@ def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:
 
 def _rounded_inputs(order: Sequence[Node], reuse: int) -> set[Node]:
     """Inputs rounded to 16 bits that are factors of contractions, and multiplied many times."""
-    found: set[Node] = set()
     products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
-    for product in products:
-        if product.op is not MUL or not product.dtype.is_float:
-            continue
-        for factor in product.src:
-            wide = _unmoved(factor)
-            narrow = _unmoved(wide.src[0]) if wide.op is CAST else wide
-            if not narrow.dtype.is_small_float or narrow.op.family != "elementwise":
-                continue
-            many = elements(product.shape) >= reuse * elements(narrow.shape)
-            if many and _is_of_inputs(narrow):
-                found.add(narrow)
-    return found
+    pairs = [(product, _narrow(factor)) for product in products for factor in product.src]
+    return {
+        narrow
+        for product, narrow in pairs
+        if narrow.dtype.is_small_float
+        and narrow.op.family == "elementwise"
+        and elements(product.shape) >= reuse * elements(narrow.shape)
+        and _is_of_inputs(narrow)
+    }
+
+
+def _narrow(factor: Node) -> Node:
+    """What a factor is before it is made wider."""
+    wide = _unmoved(factor)
+    return _unmoved(wide.src[0]) if wide.op is CAST else wide
 
 
 def _is_of_inputs(value: Node) -> bool:

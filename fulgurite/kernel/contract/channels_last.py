@@ -14,7 +14,7 @@ have one order; of the other factor, the window's weights, those with a window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...core.node import Node, Shape, toposort
 from ...core.ops.effect import CONTIGUOUS
@@ -38,22 +38,33 @@ Made = dict[tuple[Kernel, tuple[Sizes, ...]], Kernel]
 
 def channels_last(schedule: Schedule) -> Schedule:
     """The schedule with images between kernels in the order that products want."""
-    movable = _movable(schedule)
+    between = slots_between(schedule)
+    movable = frozenset([place for place in between if _has_channels(schedule.slots[place])])
     wanted = _wanted(schedule, movable)
-    if not wanted:
-        return schedule
+    return laid_out(schedule, wanted, _last, _read, _written) if wanted else schedule
+
+
+def laid_out(
+    schedule: Schedule, wanted: Mapping[int, Sizes], stored: Callable[[Sizes], Sizes],
+    read: Callable[[Node, Sizes], Node], written: Callable[[Node, Sizes], Node],
+) -> Schedule:  # fmt: skip
+    """The schedule with some slots in another layout.
+
+    Of each the shape of its value is given; `stored` is the shape in memory, `read` a param of that
+    memory as the value that it was, `written` a result in that memory.
+    """
     slots = list(schedule.slots)
     for place, shape in wanted.items():
         slot = slots[place]
         assert slot is not None
-        slots[place] = slot._replace(shape=_last(shape))
+        slots[place] = slot._replace(shape=stored(shape))
     made: Made = {}
-    items = tuple([_moved(item, wanted, made) for item in schedule.items])
+    items = tuple([_moved(item, wanted, made, read, written) for item in schedule.items])
     return schedule._replace(slots=tuple(slots), items=items)
 
 
-def _movable(schedule: Schedule) -> frozenset[int]:
-    """Slots between plain kernels, each written once, with channels and space of fixed sizes."""
+def slots_between(schedule: Schedule) -> frozenset[int]:
+    """Slots that plain kernels write, each once, and others of the plan read."""
     fixed = {*range(schedule.inputs), *schedule.outputs}
     fixed |= {place for pair in schedule.aliases for place in pair}
     written: set[int] = set()
@@ -62,9 +73,7 @@ def _movable(schedule: Schedule) -> frozenset[int]:
             fixed.update(item.reads, item.writes)
         fixed.update(written.intersection(item.writes))
         written.update(item.writes)
-    return frozenset(
-        place for place in written - fixed if _has_channels(schedule.slots[place])
-    )  # fmt: skip
+    return frozenset(written - fixed)
 
 
 def _has_channels(slot: Slot | None) -> bool:
@@ -110,25 +119,36 @@ def _asked(kernel: Kernel) -> tuple[frozenset[int], frozenset[int]]:
         return frozenset(), frozenset()
     sizes = [n if isinstance(n, int) else 0 for n in indexed.axes]
     order = [n for n in toposort([indexed.body]) if n.op is not SINK]
-    free = free_axes(order)
     shapes = [node.shape for node in params_of(kernel)]
+    stores = [n for n in order if n.op is STORE]
     images: set[int] = set()
     others: set[int] = set()
+    for roles, factors in _products(order):
+        for accesses in (stores, *factors):
+            images |= _images(accesses, shapes, sizes, roles)
+        others |= {n.arg[0] for loads in factors for n in loads}
+    windows = [p for p in others - images if images and len(_image(shapes[p])) > 3]
+    return frozenset(images), frozenset(windows)
+
+
+def _products(order: Sequence[Node]) -> Iterator[tuple[Roles, list[list[Node]]]]:
+    """The roles of axes in each sum of products, and the loads of its factors."""
+    free = free_axes(order)
     for fold in [n for n in order if n.op is FOLD]:
         axes = product_axes(fold, free)
-        if axes is None or not axes.left or not axes.right:
-            continue
-        roles = _roles(axes)
-        for factor in fold.src[0].src:
-            accesses = [n for n in toposort([factor]) if n.op is LOAD]
-            found = {n.arg[0] for n in accesses if _is_image(n.arg, shapes, sizes, roles)}
-            images |= found
-            others |= set() if found else {n.arg[0] for n in accesses}
-        images |= {
-            n.arg[0] for n in order if n.op is STORE and _is_image(n.arg, shapes, sizes, roles)
-        }
-    windows = {p for p in others if len(_image(shapes[p])) > 3}
-    return frozenset(images), frozenset(windows if images else ())
+        if axes is not None and axes.left and axes.right:
+            yield _roles(axes), [_loads(factor) for factor in fold.src[0].src]
+
+
+def _loads(value: Node) -> list[Node]:
+    return [n for n in toposort([value]) if n.op is LOAD]
+
+
+def _images(
+    accesses: Sequence[Node], shapes: Sequence[Shape], sizes: Sequence[int], roles: Roles
+) -> set[int]:
+    """Params of which some access is one of an image."""
+    return {n.arg[0] for n in accesses if _is_image(n.arg, shapes, sizes, roles)}
 
 
 def _roles(axes: ProductAxes) -> Roles:
@@ -171,7 +191,10 @@ def _last(shape: Sizes) -> Sizes:
     return (shape[0], *shape[2:], shape[1])
 
 
-def _moved(item: Item, wanted: Mapping[int, Sizes], made: Made) -> Item:
+def _moved(
+    item: Item, wanted: Mapping[int, Sizes], made: Made, read: Callable[[Node, Sizes], Node],
+    written: Callable[[Node, Sizes], Node],
+) -> Item:  # fmt: skip
     """An item whose kernel reads and writes slots in their new order."""
     kernel = item.kernel
     images = tuple([wanted.get(place, ()) for place in (*item.reads, *item.writes)])
@@ -179,10 +202,10 @@ def _moved(item: Item, wanted: Mapping[int, Sizes], made: Made) -> Item:
         return item
     if (kernel, images) not in made:
         params = [n for n in toposort([kernel.body]) if n.op is PARAM and images[n.arg[0]]]
-        changes = {node: _read(node, images[node.arg[0]]) for node in params}
+        changes = {node: read(node, images[node.arg[0]]) for node in params}
         body = substitute(kernel.body, changes, walk=True) if changes else kernel.body
         roots = [
-            _written(root, image) if image else root
+            written(root, image) if image else root
             for root, image in zip(body.src, images[kernel.inputs :], strict=True)
         ]
         made[kernel, images] = Kernel(kernel.kind, SINK(*roots), kernel.inputs)
