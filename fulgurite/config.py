@@ -63,7 +63,7 @@ class Options(_Kept):
         in_key=False, choices=("off", "bfloat16", "float16"),
     )  # fmt: skip
     channels_last: str = _option(
-        "auto", "images between kernels with channels last, rows aligned: on GPUs (auto), on, off",
+        "auto", "images between kernels with channels last, rows aligned: as timed (auto), on, off",
         choices=("auto", "on", "off"),
     )  # fmt: skip
     verify: bool = _option(

@@ -355,9 +355,8 @@ def distinct_roots(sink: Node) -> Node:
 def lays_out_images(context: Context) -> bool:
     """True if images between kernels have their channels last."""
     asked = context.options.channels_last
-    return context.options.fuse and (
-        asked == "on" or (asked == "auto" and operand_reuse(context.device) > 0)
-    )
+    pays: bool = getattr(get_device(context.device).codegen, "channels_last", False)
+    return context.options.fuse and (asked == "on" or (asked == "auto" and pays))
 
 
 def layouts(schedule: Schedule) -> Schedule:

@@ -38,6 +38,7 @@ class CudaCodeGenerator:
 
     language = "triton"
     operand_reuse = HOPPER.operand_reuse
+    channels_last = HOPPER.channels_last
 
     def __init__(self, properties: Any) -> None:
         self.properties = properties

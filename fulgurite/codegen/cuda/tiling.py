@@ -57,6 +57,7 @@ class GpuTable:
     dot_depth: int = 64
     dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
     operand_reuse: int = 64  # products of an element for which it is rounded once and stored
+    channels_last: bool = False  # images between kernels: on when it was timed on a GPU
     dot_loop: int = 16  # blocks of a folded axis that make a good loop alone; of fewer, axes merge
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
