@@ -74,3 +74,16 @@ def test_a_small_step_gives_the_reference_evaluators_numbers() -> None:
     assert float(loss[0]) == pytest.approx(float(loss[1]), rel=1e-5)
     for tensor, right in updates:
         np.testing.assert_allclose(tensor.numpy(), right, rtol=2e-3, atol=2e-6)
+
+
+@pytest.mark.device("cpu")
+def test_a_small_step_with_rows_of_one_vector_is_the_reference_devices() -> None:
+
+    def numbers(device: str) -> list[Any]:
+        with fg.config(device=device, tier="native"):
+            fg.random.seed(0)
+            shape = GPT(layers=1, width=16, heads=2, length=16, vocabulary=16)
+            return [t.numpy() for t in our_step(shape)()]
+
+    for found, meant in zip(numbers("cpu"), numbers("reference"), strict=True):
+        np.testing.assert_allclose(found, meant, rtol=1e-3, atol=1e-5)
