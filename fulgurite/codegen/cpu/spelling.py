@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...core.dtype import DType, bfloat16, bool_, float64
 from ...core.node import Node
 from ...core.op import Op
-from ...core.ops.elementwise import BITCAST, CAST, POLYGAMMA, SHR, WHERE
+from ...core.ops.elementwise import BITCAST, CAST, DIV, POLYGAMMA, SHR, WHERE
 from ...core.ops.reduce import REDUCERS, identity_of
 from ...graph.ir.reshape_groups import CannotLower
 from .llvm.convert import (
@@ -137,6 +137,7 @@ def _bitcast(e: Emitter, value: Val, node: Node) -> Val:
 _OWN: dict[Op, Callable[[Emitter, Node, list[Val]], Val]] = {  # ops that need more than values
     CAST: lambda e, node, values: cast(e, values[0], node.src[0].dtype, node.dtype),
     BITCAST: lambda e, node, values: _bitcast(e, values[0], node),
+    DIV: lambda e, node, values: _rounded(e, e.quotient(values[0], values[1]), node),
     WHERE: lambda e, node, values: select(e, *values),
     POLYGAMMA: lambda e, node, values: _rounded(e, polygamma(e, node.arg, values[0]), node),
 }

@@ -99,6 +99,19 @@ class Emitter:
         """The same value; LLVM stops asking how it came about, which halves what loops cost it."""
         return self.let(f"freeze {kind} {value}") if value.startswith("%") else value
 
+    def quotient(self, a: Val, b: Val) -> Val:
+        """a / b of floats.
+
+        LLVM takes lanes for 0 where both operands' lanes are known to be 0 (of masked loads, say),
+        and then leaves out a `select` of 0 there; but 0 / 0 is NaN. The fence costs no instruction.
+        """
+        kind = self.type_of(a.dtype, a.vector)
+        found = self.let(f"fdiv {kind} {a.text}, {b.text}")
+        if a.vector:
+            name = f"llvm.arithmetic.fence.{self.suffix(a.dtype, True)}"
+            found = self.call(kind, name, f"{kind} {found}")
+        return Val(found, a.dtype, a.vector)
+
     def declare(self, text: str, name: str) -> None:
         """A function from outside, declared once."""
         self.declared.setdefault(name, f"declare {text}")

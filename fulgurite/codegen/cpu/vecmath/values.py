@@ -71,7 +71,10 @@ class Num:
         return self.const(other) * self
 
     def __truediv__(self, other: Num | float) -> Num:
-        return self._binary("fdiv", "sdiv", other)
+        if self.val.dtype.kind != "f":
+            return self._binary("", "sdiv", other)
+        by = other if isinstance(other, Num) else self.const(other)
+        return Num(self.e, self.e.quotient(self.val, by.val))
 
     def __rtruediv__(self, other: float) -> Num:
         return self.const(other) / self
