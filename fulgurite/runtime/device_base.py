@@ -53,6 +53,8 @@ class BaseDevice:
     host_visible = False
     has_tiny_tier = False
     sizes_vary = False
+    operand_reuse = 0
+    channels_last = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
     align = 64  # a cache line, and the widest vector
     recorder: Recorder | None = None

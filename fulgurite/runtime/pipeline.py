@@ -207,7 +207,7 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("expand_zeros", lambda s, c: expand_zeros(s, c.order(s)), always),
     graph_pass(
         "materialize_operands",
-        lambda s, c: in_memory(s, c.order(s), operand_reuse(c.device)), always,
+        lambda s, c: in_memory(s, c.order(s), get_device(c.device).operand_reuse), always,
     ),
     graph_pass(
         "pack_collectives", lambda s, c: pack_collectives(s, c.order(s)), exchanges_itself
@@ -355,8 +355,8 @@ def distinct_roots(sink: Node) -> Node:
 def lays_out_images(context: Context) -> bool:
     """True if images between kernels have their channels last."""
     asked = context.options.channels_last
-    pays: bool = getattr(get_device(context.device).codegen, "channels_last", False)
-    return context.options.fuse and (asked == "on" or (asked == "auto" and pays))
+    wanted = asked == "on" or (asked == "auto" and get_device(context.device).channels_last)
+    return context.options.fuse and wanted
 
 
 def layouts(schedule: Schedule) -> Schedule:
@@ -365,12 +365,6 @@ def layouts(schedule: Schedule) -> Schedule:
         from ..kernel.contract import aligned_rows as rows
         from ..kernel.contract import channels_last as images
     return rows.aligned_rows(images.channels_last(schedule))
-
-
-def operand_reuse(device: str) -> int:
-    """How often an element must be multiplied for its rounded value to be stored; 0: never."""
-    found: int = getattr(get_device(device).codegen, "operand_reuse", 0)
-    return found
 
 
 def may_be_tiny(context: Context) -> bool:

@@ -80,6 +80,8 @@ def _inside(g: Generator, op: Op, x: Node) -> Node:
 @step(14)
 def binary(g: Generator) -> Node:
     x = g.pick()
+    if x.dtype is int32 and g.random.random() < 0.05:
+        return OPS["dot4"](x, g.mate(x), g.mate(x))
     op = g.random.choice(_ops(2, x.dtype.kind, g.exact))
     y = g.mate(x)
     pair = (x, y) if g.random.random() < 0.5 else (y, x)

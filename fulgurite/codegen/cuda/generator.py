@@ -37,8 +37,6 @@ class CudaCodeGenerator:
     """Triton for one GPU."""
 
     language = "triton"
-    operand_reuse = HOPPER.operand_reuse
-    channels_last = HOPPER.channels_last
 
     def __init__(self, properties: Any) -> None:
         self.properties = properties

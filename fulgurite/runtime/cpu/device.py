@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..._lazy import FORK_LOCK
+from ..._lazy import FORK_LOCK, fork_safe_property
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
@@ -117,11 +116,11 @@ class CpuDevice(HostDevice):
 
     # --- code ------------------------------------------------------------------------------------
 
-    @cached_property
-    def codegen(self) -> CpuCodeGenerator:  # type: ignore[override]
+    @fork_safe_property
+    def codegen(self) -> CpuCodeGenerator:
         """LLVM for the processor of this machine."""
-        with FORK_LOCK:
-            from ...codegen.cpu import generator
+        from ...codegen.cpu import generator
+
         return generator.CpuCodeGenerator()
 
     @property
@@ -202,7 +201,8 @@ class CpuDevice(HostDevice):
 
     def plan_key(self) -> str | None:
         """The compiler and the target that it compiles for."""
-        return self.codegen.key
+        found: str | None = self.codegen.key
+        return found
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """A launch: the name of its text and what it is launched with."""

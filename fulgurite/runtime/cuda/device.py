@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._lazy import FORK_LOCK
+from ...codegen.cuda.tiling import HOPPER
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
@@ -94,6 +95,8 @@ class CudaDevice(BaseDevice):
     """One GPU."""
 
     guards_writes = True
+    operand_reuse = HOPPER.operand_reuse
+    channels_last = HOPPER.channels_last
 
     def __init__(self, name: str = "cuda") -> None:
         self.expect_compiles()  # while the driver starts, which takes as long

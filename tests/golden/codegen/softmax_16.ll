@@ -7,7 +7,7 @@ entry:
   %t4 = load ptr, ptr %t3
   br label %head5
 head5:
-  %i6 = phi i64 [ %first, %entry ], [ %t103, %body5 ]
+  %i6 = phi i64 [ %first, %entry ], [ %t105, %body5 ]
   %t7 = icmp slt i64 %i6, %last
   br i1 %t7, label %body5, label %done5
 body5:
@@ -101,16 +101,18 @@ body5:
   %t93 = getelementptr float, ptr %row0, i64 0
   %t94 = load <16 x float>, ptr %t93, align 4
   %t95 = fdiv <16 x float> %t94, %t89
-  %t96 = getelementptr float, ptr %t92, i64 0
-  store <16 x float> %t95, ptr %t96, align 1
-  %t97 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
-  %t98 = getelementptr float, ptr %row0, i64 16
-  %t99 = load <16 x float>, ptr %t98, align 4
-  %t100 = fdiv <16 x float> %t99, %t89
-  %t101 = getelementptr float, ptr %t92, i64 16
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %t100, ptr %t101, i32 1, <16 x i1> %t97)
-  %t102 = add nuw nsw i64 %i6, 1
-  %t103 = freeze i64 %t102
+  %t96 = call <16 x float> @llvm.arithmetic.fence.v16f32(<16 x float> %t95)
+  %t97 = getelementptr float, ptr %t92, i64 0
+  store <16 x float> %t96, ptr %t97, align 1
+  %t98 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
+  %t99 = getelementptr float, ptr %row0, i64 16
+  %t100 = load <16 x float>, ptr %t99, align 4
+  %t101 = fdiv <16 x float> %t100, %t89
+  %t102 = call <16 x float> @llvm.arithmetic.fence.v16f32(<16 x float> %t101)
+  %t103 = getelementptr float, ptr %t92, i64 16
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %t102, ptr %t103, i32 1, <16 x i1> %t98)
+  %t104 = add nuw nsw i64 %i6, 1
+  %t105 = freeze i64 %t104
   br label %head5
 done5:
   ret void
@@ -125,4 +127,5 @@ declare i32 @llvm.vector.reduce.umax.v16i32(<16 x i32>)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float>, <16 x float>, <16 x float>, i16, i32)
 declare float @llvm.vector.reduce.fadd.v16f32(float, <16 x float>)
+declare <16 x float> @llvm.arithmetic.fence.v16f32(<16 x float>)
 declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)

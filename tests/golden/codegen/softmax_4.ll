@@ -7,7 +7,7 @@ entry:
   %t4 = load ptr, ptr %t3
   br label %head5
 head5:
-  %i6 = phi i64 [ %first, %entry ], [ %t107, %done92 ]
+  %i6 = phi i64 [ %first, %entry ], [ %t109, %done92 ]
   %t7 = icmp slt i64 %i6, %last
   br i1 %t7, label %body5, label %done5
 body5:
@@ -110,27 +110,29 @@ done40:
   %t91 = shufflevector <4 x float> %t90, <4 x float> poison, <4 x i32> zeroinitializer
   br label %head92
 head92:
-  %i93 = phi i64 [ 0, %done40 ], [ %t105, %body92 ]
+  %i93 = phi i64 [ 0, %done40 ], [ %t107, %body92 ]
   %t94 = icmp slt i64 %i93, 24
   br i1 %t94, label %body92, label %done92
 body92:
   %t95 = getelementptr float, ptr %row0, i64 %i93
   %t96 = load <4 x float>, ptr %t95, align 4
   %t97 = fdiv <4 x float> %t96, %t91
-  %t98 = getelementptr float, ptr %t39, i64 %i93
-  store <4 x float> %t97, ptr %t98, align 1
-  %t99 = add i64 %i93, 4
-  %t100 = getelementptr float, ptr %row0, i64 %t99
-  %t101 = load <4 x float>, ptr %t100, align 4
-  %t102 = fdiv <4 x float> %t101, %t91
-  %t103 = getelementptr float, ptr %t39, i64 %t99
-  store <4 x float> %t102, ptr %t103, align 1
-  %t104 = add nuw nsw i64 %i93, 8
-  %t105 = freeze i64 %t104
+  %t98 = call <4 x float> @llvm.arithmetic.fence.v4f32(<4 x float> %t97)
+  %t99 = getelementptr float, ptr %t39, i64 %i93
+  store <4 x float> %t98, ptr %t99, align 1
+  %t100 = add i64 %i93, 4
+  %t101 = getelementptr float, ptr %row0, i64 %t100
+  %t102 = load <4 x float>, ptr %t101, align 4
+  %t103 = fdiv <4 x float> %t102, %t91
+  %t104 = call <4 x float> @llvm.arithmetic.fence.v4f32(<4 x float> %t103)
+  %t105 = getelementptr float, ptr %t39, i64 %t100
+  store <4 x float> %t104, ptr %t105, align 1
+  %t106 = add nuw nsw i64 %i93, 8
+  %t107 = freeze i64 %t106
   br label %head92
 done92:
-  %t106 = add nuw nsw i64 %i6, 1
-  %t107 = freeze i64 %t106
+  %t108 = add nuw nsw i64 %i6, 1
+  %t109 = freeze i64 %t108
   br label %head5
 done5:
   ret void
@@ -143,3 +145,4 @@ declare i32 @llvm.vector.reduce.umin.v4i32(<4 x i32>)
 declare i32 @llvm.vector.reduce.umax.v4i32(<4 x i32>)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare float @llvm.vector.reduce.fadd.v4f32(float, <4 x float>)
+declare <4 x float> @llvm.arithmetic.fence.v4f32(<4 x float>)

@@ -7,7 +7,7 @@ entry:
   %t4 = load ptr, ptr %t3
   br label %head5
 head5:
-  %i6 = phi i64 [ %first, %entry ], [ %t94, %done37 ]
+  %i6 = phi i64 [ %first, %entry ], [ %t97, %done37 ]
   %t7 = icmp slt i64 %i6, %last
   br i1 %t7, label %body5, label %done5
 body5:
@@ -97,21 +97,24 @@ done37:
   %t80 = getelementptr float, ptr %row0, i64 0
   %t81 = load <8 x float>, ptr %t80, align 4
   %t82 = fdiv <8 x float> %t81, %t76
-  %t83 = getelementptr float, ptr %t79, i64 0
-  store <8 x float> %t82, ptr %t83, align 1
-  %t84 = add i64 0, 8
-  %t85 = getelementptr float, ptr %row0, i64 %t84
-  %t86 = load <8 x float>, ptr %t85, align 4
-  %t87 = fdiv <8 x float> %t86, %t76
-  %t88 = getelementptr float, ptr %t79, i64 %t84
-  store <8 x float> %t87, ptr %t88, align 1
-  %t89 = getelementptr float, ptr %row0, i64 16
-  %t90 = load <8 x float>, ptr %t89, align 4
-  %t91 = fdiv <8 x float> %t90, %t76
-  %t92 = getelementptr float, ptr %t79, i64 16
-  store <8 x float> %t91, ptr %t92, align 1
-  %t93 = add nuw nsw i64 %i6, 1
-  %t94 = freeze i64 %t93
+  %t83 = call <8 x float> @llvm.arithmetic.fence.v8f32(<8 x float> %t82)
+  %t84 = getelementptr float, ptr %t79, i64 0
+  store <8 x float> %t83, ptr %t84, align 1
+  %t85 = add i64 0, 8
+  %t86 = getelementptr float, ptr %row0, i64 %t85
+  %t87 = load <8 x float>, ptr %t86, align 4
+  %t88 = fdiv <8 x float> %t87, %t76
+  %t89 = call <8 x float> @llvm.arithmetic.fence.v8f32(<8 x float> %t88)
+  %t90 = getelementptr float, ptr %t79, i64 %t85
+  store <8 x float> %t89, ptr %t90, align 1
+  %t91 = getelementptr float, ptr %row0, i64 16
+  %t92 = load <8 x float>, ptr %t91, align 4
+  %t93 = fdiv <8 x float> %t92, %t76
+  %t94 = call <8 x float> @llvm.arithmetic.fence.v8f32(<8 x float> %t93)
+  %t95 = getelementptr float, ptr %t79, i64 16
+  store <8 x float> %t94, ptr %t95, align 1
+  %t96 = add nuw nsw i64 %i6, 1
+  %t97 = freeze i64 %t96
   br label %head5
 done5:
   ret void
@@ -124,3 +127,4 @@ declare i32 @llvm.vector.reduce.umin.v8i32(<8 x i32>)
 declare i32 @llvm.vector.reduce.umax.v8i32(<8 x i32>)
 declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
 declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
+declare <8 x float> @llvm.arithmetic.fence.v8f32(<8 x float>)

@@ -34,7 +34,6 @@ from fulgurite.codegen.cuda.source import (
     lock_word,
     pointer,
 )
-from fulgurite.codegen.cuda.tiling import HOPPER as HOPPER_TABLE
 from fulgurite.core.digest import digest_of
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.index import GUARD
@@ -81,8 +80,6 @@ class FakeLaunch(Launch):
 
 class FakeGenerator:
     """A target whose kernels are named and not rendered."""
-
-    operand_reuse = HOPPER_TABLE.operand_reuse
 
     language = "triton"
     key = "fake"

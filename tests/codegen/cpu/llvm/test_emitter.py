@@ -1,5 +1,7 @@
 """Tests of fulgurite/codegen/cpu/llvm/emitter.py: instructions whose obvious spelling is wrong."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,12 +19,12 @@ def picked_sum(x: fg.Tensor) -> fg.Tensor:
 def test_no_quotient_of_masked_lanes_gets_past_the_mask() -> None:
     x = np.random.default_rng(208).standard_normal((2, 1, 15))
 
-    def gradient() -> fg.Tensor:
+    def gradient() -> np.ndarray[Any, Any]:
         value, (found,) = fg.value_and_grad(picked_sum, (0,))(fg.tensor(x))
         fg.realize(value, found)
-        return found
+        return np.asarray(found.numpy())
 
     with fg.config(device="reference"):
-        expected = gradient().numpy()
+        expected = gradient()
     with fg.config(device="cpu", tier="native", threads=1):
-        np.testing.assert_array_equal(gradient().numpy(), expected)
+        np.testing.assert_array_equal(gradient(), expected)
