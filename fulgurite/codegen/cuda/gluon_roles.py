@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .gluon_stream import GluonStreamPlan, Streamed
+from .gluon_program import WARPGROUPS
 
-WARPGROUPS = ("0", "1")
+if TYPE_CHECKING:
+    from .gluon_program import Streamed
+    from .gluon_stream import GluonStreamPlan
+
 FIRST_SCORES = [
     "    it = 0",
     "    mbarrier.wait(queries_there.index(W), 0)",

@@ -18,7 +18,7 @@ from functools import cached_property
 from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, float32
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST, EXP, SUB
+from ...core.ops.elementwise import CAST, DIV, EXP, SUB
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine
@@ -141,7 +141,9 @@ def render_stream(value: StreamedKernel, places: Sequence[Place], table: GpuTabl
     if table.gluon_stream:
         with FORK_LOCK:
             from .gluon_stream import render_gluon_stream
+            from .gluon_sums import render_gluon_sums
         hopper = render_gluon_stream(value, places, table)
+        hopper = hopper or render_gluon_sums(value, places, table)
         if hopper is not None:
             return hopper
     tiling = plan_stream(value.problem, table)
@@ -173,6 +175,8 @@ class StreamProgram(TileProgram):
         self.dims = (self.m, self.n)
         self.views = {self.dims: ""}
         self.shaped |= dict.fromkeys((*self.olds, *problem.folds), True)
+        if self.is_fast:  # scores have errors of 16 bits, and so will weights have
+            self.narrow |= {n for n in problem.order if n.op is DIV and self._is_score(n)}
         for node in problem.order:
             if any(self.shaped[s] for s in node.src):
                 self.shaped[node] = True
@@ -224,8 +228,13 @@ class StreamProgram(TileProgram):
         return f"fg_fast_exp({values[0]})"
 
     def _is_row(self, node: Node) -> bool:
-        """True if a value is one number for each row."""
-        return node in self.problem.folds or node in self.olds
+        """True if a value is one number for each row, or for each column."""
+        states = node in self.problem.folds or node in self.olds
+        return states or not self._is_score(node)
+
+    def _is_score(self, node: Node) -> bool:
+        """True if a value has an element for each row and each streamed one."""
+        return {self.m, self.n} <= self.free[node]
 
     def _row_sum(self, node: Node, scope: Scope) -> str:
         """A fold over an axis that is held whole: M x K, of which a column is left."""

@@ -75,11 +75,20 @@ class GpuTable:
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
     stream_fast_exp: bool = True  # exp by `ex2.approx` where weights are rounded to 16 bits
+    warpgroup_rows: int = 64  # of scores and sums
     gluon_stream: bool = True  # Hopper's own form: gluon_stream.py
     gluon_edges: bool = True  # masks only in blocks that they cut
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
+    gluon_sums: bool = False  # that of gradients, gluon_sums.py: on when it was run on a GPU
+    sums_blocks: tuple[int, ...] = (
+        64,
+        32,
+    )  # streamed elements of gluon_sums.py, the longest that fits
+    sums_registers: int = 216  # of a thread, for its sums, scores and weights
+    sums_buffers: int = 2
+    sums_shared: int = 220_000  # bytes of a program's factors
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024
     scan_chunk: int = 8192  # elements of a line that one program scans where lines are few

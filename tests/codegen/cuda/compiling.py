@@ -18,7 +18,7 @@ from fulgurite.codegen.cuda.compiler import _Compilation, compile_launch
 from fulgurite.codegen.cuda.source import Launch, TensorMap
 from fulgurite.codegen.cuda.tiling import HOPPER, in_plain_triton
 from fulgurite.runtime.cuda.driver import _SWIZZLES, tensor_cells
-from tests.codegen.cuda.folds import fold
+from tests.codegen.cuda.folds import GRADIENTS, fold
 from tests.codegen.cuda.products import GLUON, product
 from tests.codegen.cuda.workloads import rendered, scheduled, workload
 
@@ -31,6 +31,7 @@ MORE: dict[str, Any] = {
     ),
     "gluon": (product("residual"), product("residual").inputs(4096, 4096, 4096)),
     "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
+    "gluon_gradient": (GRADIENTS[3], GRADIENTS[3].inputs(4, 16, 1024, 1024, 64)),
     "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1024, 1024, 128)),
 }  # fmt: skip
 
@@ -67,7 +68,7 @@ def main() -> None:
             known = set()
             table = HOPPER if capability == 90 else in_plain_triton(HOPPER)
             if name.startswith("gluon"):
-                table = replace(GLUON, gluon_stream=True, stream_fast_exp=True)
+                table = replace(GLUON, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
             for item in scheduled(build, inputs).items:
                 for launch in rendered(item.kernel, table).launches:
                     if (launch.text, launch.warps) in known:

@@ -11,7 +11,7 @@ import numpy as np
 import fulgurite as fg
 from fulgurite.codegen.cuda.tiling import HOPPER
 
-GLUON = replace(HOPPER, gluon_stream=True, stream_fast_exp=True)
+GLUON = replace(HOPPER, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
 Array = np.ndarray[Any, Any]
 
 
@@ -74,3 +74,52 @@ FOLDS = (
 def fold(name: str) -> Fold:
     """One of them by name."""
     return next(f for f in FOLDS if f.name == name)
+
+
+class Gradient(NamedTuple):
+    """A gradient of attention from what its forward pass left: of queries, or keys and values."""
+
+    name: str
+    scores: Callable[..., Any]
+    rows: bool  # of queries
+    dtype: str = "bfloat16"
+
+    def inputs(
+        self, b: int, h: int, m: int, n: int, d: int
+    ) -> tuple[tuple[tuple[int, ...], str], ...]:
+        """Queries, keys, values, the result's gradient, and a row's maximum, sum and mean."""
+        few, many, row = (b, h, m, d), (b, h, n, d), ((b, h, m, 1), "float32")
+        return (
+            (few, self.dtype),
+            (many, self.dtype),
+            (many, self.dtype),
+            (few, self.dtype),
+            *[row] * 3,
+        )
+
+    def __call__(self, *given: Any) -> Any:
+        return self._of(fg, *given)
+
+    def _of(self, x: Any, q: Any, k: Any, v: Any, g: Any, top: Any, total: Any, mean: Any) -> Any:
+        scale = q.shape[-1] ** -0.5
+        wide = "float32" if x is fg else "float64"
+        rows, columns = x.arange(q.shape[-2])[:, None], x.arange(k.shape[-2])
+        scores = (q @ x.swapaxes(k, -1, -2)).astype(wide) * scale
+        weights = x.exp(self.scores(scores, rows, columns, x) - top) / (1 + total * total)
+        grads = (g @ x.swapaxes(v, -1, -2)).astype(wide)
+        scores = (weights * (grads - mean) * scale).astype(q.dtype)
+        if self.rows:
+            return scores @ k
+        return x.swapaxes(scores, -1, -2) @ q, x.swapaxes(weights.astype(q.dtype), -1, -2) @ g
+
+    def exact(self, *given: Array) -> tuple[Array, ...]:
+        """The same in float64."""
+        with np.errstate(all="ignore"):
+            found = self._of(np, *[a.astype(np.float64) for a in given])
+        return found if isinstance(found, tuple) else (found,)
+
+
+GRADIENTS = tuple([
+    Gradient(f"{kind}_of_{one.name}", one.scores, kind == "queries", one.dtype)
+    for one in FOLDS if one.name not in ("statistics", "grouped") for kind in ("queries", "keys")
+])  # fmt: skip

@@ -1,0 +1,322 @@
+"""Hopper's loops of attention's gradients (FlashAttention 3's backward pass) in Gluon.
+
+In: a `StreamedKernel` whose weights need no running statistics: rows' maxima and sums are memory by
+now, scores are computed again. Out: a `Launch`, or None where the form does not fit. A program owns
+128 rows, two warpgroups have 64 each; one warp copies blocks of the streamed factors to a ring of
+buffers (TMA), each once, whether it is a factor of scores, of sums or both. A warpgroup multiplies
+all score products of a block (`wgmma`, asynchronous), computes weights as their products arrive,
+and adds weights times values to sums in registers while it computes the next weights. What weights
+are comes from kernel/stream: nothing here knows what is computed. Gluon has no interpreter:
+correctness is shown on a GPU (tests/codegen/cuda/gluon_on_gpu.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...core.node import Node, toposort
+from ...core.ops.index import LOAD
+from ...kernel.stream.roles import StreamedKernel, StreamProblem
+from .gluon_program import WARPGROUPS, GluonProgram, Streamed, factor_of, half, padded_axes
+from .scope import Scope
+from .source import Launch, Place
+from .stream import rows_of
+from .tiling import GpuTable
+
+
+@dataclass(frozen=True, slots=True)
+class GluonSumsPlan:
+    """Blocks and factors: which are of a program's rows, which are streamed, and who reads them."""
+
+    held: tuple[Streamed, ...]
+    streamed: tuple[Streamed, ...]
+    products: tuple[tuple[int, int], ...]  # of each: its factor among those held and streamed
+    values: tuple[int, ...]  # of each weighted sum: its factor among those streamed
+    axes: dict[int, int]  # depths and widths, padded
+    block: int  # of N
+    buffers: int
+    registers: tuple[int, int]  # of a consumer's thread, and of a producer's
+
+
+def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | None:
+    """The plan of a kernel of weighted sums alone, if its sums and scores fit into registers."""
+    if not table.gluon_sums or problem.row_states:
+        return None
+    if not problem.products or not problem.weighted:
+        return None
+    states = problem.depends_on_states
+    if any(w.weights in states or w.state.repair is not None for w in problem.weighted):
+        return None
+    axes = padded_axes(problem, table)
+    block = None if axes is None else _longest_block(problem, axes, table)
+    if axes is None or block is None:
+        return None
+    m, n = rows_of(problem), problem.n_axes[0]
+    depths = [(p, p.contraction.folded[0]) for p in problem.products]
+    widths = [(w, w.contraction.columns[0]) for w in problem.weighted]
+    queries = [(p.queries, (m, k), (table.warpgroup_rows, axes[k])) for p, k in depths]
+    keys = [(p.keys, (n, k), (block, axes[k])) for p, k in depths]
+    values = [(w.values, (n, d), (block, axes[d])) for w, d in widths]
+    found = [factor_of(problem, *one, table) for one in (*queries, *keys, *values)]
+    factors = [one for one in found if one is not None]
+    if len(factors) < len(found) or len({one.spec.dtype for one in factors}) > 1:
+        return None
+    count = len(depths)
+    held, of_rows = _shared(factors[:count])
+    streamed, of_blocks = _shared(factors[count:])
+    if len(WARPGROUPS) * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
+        return None
+    return GluonSumsPlan(
+        held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
+        axes, block, table.sums_buffers, table.gluon_stream_registers,
+    )  # fmt: skip
+
+
+def _longest_block(problem: StreamProblem, axes: Mapping[int, int], table: GpuTable) -> int | None:
+    """How many streamed elements a thread has registers for: 64 rows are over 128 threads."""
+    sums = sum([axes[w.contraction.columns[0]] for w in problem.weighted]) // 2
+    above = _above([w.weights for w in problem.weighted], {p.node for p in problem.products})
+    columns = sum([node.op is LOAD and problem.varies_along_n(node) for node in above])
+    each = 2 * len(problem.products) + 1 + columns  # scores, a weight in 16 bits, columns' numbers
+    fits = [b for b in table.sums_blocks if sums + each * b // 4 <= table.sums_registers]
+    return fits[0] if fits else None
+
+
+def _shared(factors: Sequence[Streamed]) -> tuple[tuple[Streamed, ...], tuple[int, ...]]:
+    """Factors without those that are the same memory, and the place of each among them."""
+    kept: dict[tuple[object, ...], tuple[int, Streamed]] = {}
+    places = []
+    for one in factors:
+        key = one.spec, one.axes[:-1]
+        places.append(kept.setdefault(key, (len(kept), one))[0])
+    return tuple([one for _, one in kept.values()]), tuple(places)
+
+
+def _bytes(factors: Sequence[Streamed]) -> int:
+    """Shared memory of one block of each."""
+    return sum([2 * one.spec.block[-2] * one.spec.block[-1] for one in factors])
+
+
+def render_gluon_sums(
+    value: StreamedKernel, places: Sequence[Place], table: GpuTable
+) -> Launch | None:
+    """A kernel in this form, if it has one."""
+    plan = plan_gluon_sums(value.problem, table)
+    if plan is None:
+        return None
+    program = GluonSums(value, places, plan, table)
+    dtype = plan.streamed[0].spec.dtype
+    if any(program._weight_type(w).name != dtype for w in value.problem.weighted):
+        return None
+    return program.text()
+
+
+class GluonSums(GluonProgram):
+    """The text of one launch."""
+
+    def __init__(
+        self, value: StreamedKernel, places: Sequence[Place], plan: GluonSumsPlan, table: GpuTable
+    ) -> None:
+        self.plan = plan
+        super().__init__(value, places, plan.axes, plan.block, table)
+
+    def _layout(self) -> str:
+        return "LS" if self.dims[1] == self.n else f"L{self.block[self.dims[1]]}"
+
+    # --- a block ---------------------------------------------------------------------------------
+
+    def _early(self, scope: Scope) -> None:
+        """Loads along the streamed axis, before products are waited for."""
+        stops = {p.node for p in self.problem.products}
+        weights = [w.weights for w in self.problem.weighted]
+        for node in _above(weights, stops):
+            if node.op is LOAD and self.n in self.free[node]:
+                self._value(node, scope)
+
+    def _block(self, scope: Scope) -> None:
+        """All score products of a block, then weights and what they add, as products arrive."""
+        flying: list[str] = []  # products on their way, in their order
+        for number in self._products_in_turn():
+            row, key = self.plan.products[number]
+            scope.say(
+                f"c{number} = warpgroup_mma(h{row}, {self._streamed(key)}.permute((1, 0)), zero, "
+                "use_acc=False, is_async=True)"
+            )
+            flying.append(f"c{number}")
+            product = self.problem.products[number].node
+            scope.names[product, (self.m, self.n)] = f"c{number}"
+        for number in self._in_turn():
+            weighted = self.problem.weighted[number]
+            needed = _needed(self.problem, weighted.weights)
+            for name in [name for name in flying if name in {f"c{i}" for i in needed}]:
+                self._wait(name, flying, scope)
+            weights = self._value(weighted.weights, scope)
+            ragged = self._ragged_masks([self.n], scope)
+            if ragged:  # what is beyond an end may be NaN, and 0 times that
+                weights = f"tl.where({' & '.join(ragged)}, {weights}, 0.0)"
+            width, shape = self.block[self._width(weighted)], self._shape(frozenset(self.dims))
+            narrow = half(self.plan.streamed[0].spec.dtype)
+            scope.say(f"w{number} = tl.broadcast_to({weights}, {shape}).to({narrow})")
+            scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
+            values = self._streamed(self.plan.values[number])
+            scope.say(f"f{number} = warpgroup_mma(w{number}, {values}, f{number}, is_async=True)")
+            flying.append(f"f{number}")
+        for name in list(flying):
+            self._wait(name, flying, scope)
+
+    def _in_turn(self) -> list[int]:
+        """Weighted sums, those first whose weights need fewest products."""
+        count = range(len(self.problem.weighted))
+        needed = [len(_needed(self.problem, w.weights)) for w in self.problem.weighted]
+        return sorted(count, key=lambda i: needed[i])
+
+    def _products_in_turn(self) -> list[int]:
+        """Score products, those first that are waited for first."""
+        turns = [_needed(self.problem, self.problem.weighted[i].weights) for i in self._in_turn()]
+        found = dict.fromkeys([i for needed in turns for i in sorted(needed)])
+        return [*found, *[i for i in range(len(self.plan.products)) if i not in found]]
+
+    def _wait(self, name: str, flying: list[str], scope: Scope) -> None:
+        """Wait for a product; those before it are there as well, but have not been named."""
+        behind = len(flying) - 1 - flying.index(name)
+        scope.say(f"{name} = warpgroup_mma_wait(num_outstanding={behind}, deps=({name},))")
+        flying.remove(name)
+
+    def _streamed(self, place: int) -> str:
+        return f"b{place}.index(slot).reshape({self._sides(self.plan.streamed[place])})"
+
+    def _sides(self, one: Streamed) -> str:
+        return f"[{one.spec.block[-2]}, {one.spec.block[-1]}]"
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def _consumed(self) -> list[str]:
+        """What a warpgroup does: the loop, then the stores."""
+        top = Scope(None, {}, 1)
+        inner = top.loop(self.n, 1)
+        inner.header = f"for r1 in range(start, end, {self.plan.block}):"
+        inner.say(f"slot = it % {self.plan.buffers}")
+        self._early(inner)
+        inner.say(f"mbarrier.wait(there.index(slot), it // {self.plan.buffers} & 1)")
+        self._block(inner)
+        inner.say("mbarrier.arrive(free.index(slot), count=1)")
+        inner.say("it += 1")
+        self._close(inner, top)
+        for number, state in enumerate(self.problem.states):
+            self._call(state.fold, f"f{number}", top)
+        for store in self.problem.streaming.stores:
+            with self._view(self._store_dims(store)):
+                self._store(store, self._value(store.src[0], top), top)
+        return top.lines
+
+    def _buffers(self) -> list[str]:
+        held = [f"q{i}" for i in range(len(self.plan.held))]
+        return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
+                "rows_there", "there", "free"]  # fmt: skip
+
+    def _produce(
+        self, names: Sequence[str], place: Sequence[str], maps: Sequence[str]
+    ) -> list[str]:
+        """The warp that copies: the rows of both warpgroups, then blocks in turn."""
+        plan, count = self.plan, len(self.plan.held)
+        given = ", ".join([*maps, *self._buffers(), *names])
+        lines = ["@gluon.jit", f"def produce({given}):", *place]
+        for w in WARPGROUPS:
+            sizes = " + ".join([f"d{i}.block_type.nbytes" for i in range(count)])
+            lines.append(f"    mbarrier.expect(rows_there.index({w}), {sizes})")
+            for i, one in enumerate(plan.held):
+                where = self._at(one, f"first + {int(w) * self.rows}")
+                lines.append(f"    tma_load(d{i}, {where}, rows_there.index({w}), q{i}.index({w}))")
+        sizes = " + ".join([f"d{count + i}.block_type.nbytes" for i in range(len(plan.streamed))])
+        lines += [
+            "    it = 0", f"    for r1 in range(start, end, {plan.block}):",
+            f"        slot = it % {plan.buffers}",
+            f"        mbarrier.wait(free.index(slot), (it // {plan.buffers} & 1) ^ 1)",
+            f"        mbarrier.expect(there.index(slot), {sizes})",
+        ]  # fmt: skip
+        for i, one in enumerate(plan.streamed):
+            lines.append(f"        tma_load(d{count + i}, {self._at(one, 'r1')}, "
+                         f"there.index(slot), b{i}.index(slot))")  # fmt: skip
+        return [*lines, "        it += 1", "", ""]
+
+    def _at(self, one: Streamed, own: str) -> str:
+        found = [own if a in (self.m, self.n) else f"a{a}" for a in one.axes[:-1]]
+        return f"[{', '.join([*found, '0'])}]"
+
+    def _consume(
+        self, names: Sequence[str], place: Sequence[str], body: Sequence[str]
+    ) -> list[str]:
+        """A warpgroup that multiplies."""
+        given = ", ".join([*self._buffers(), *names, "W: gl.constexpr"])
+        widths = [self.block[self._width(w)] for w in self.problem.weighted]
+        lines = [
+            "@gluon.jit",
+            f"def consume({given}):",
+            f"    LS: gl.constexpr = {_mma(self.plan.block)}",
+        ]
+        for width in sorted(set(widths)):
+            lines.append(f"    L{width}: gl.constexpr = {_mma(width)}")
+            lines.append(f"    P{width}: gl.constexpr = gl.DotOperandLayout(0, L{width}, 2)")
+        lines += [*place, f"    om = first + W * {self.rows}", "    it = 0"]
+        lines.append(f"    zero = gl.zeros([{self.rows}, {self.plan.block}], gl.float32, LS)")
+        for i, one in enumerate(self.plan.held):
+            lines.append(f"    h{i} = q{i}.index(W).reshape({self._sides(one)})")
+        for i, width in enumerate(widths):
+            lines.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
+        lines.append("    mbarrier.wait(rows_there.index(W), 0)")
+        return [*lines, *body, "", ""]
+
+    def _kernel(self, names: Sequence[str], maps: Sequence[str]) -> list[str]:
+        """Buffers, barriers, and who does what."""
+        plan, given = self.plan, ", ".join(self._buffers())
+        more = "".join([f", {name}" for name in names])
+        lines = ["@gluon.jit", f"def kernel({', '.join([*maps, *names])}):"]
+        held = [(f"q{i}", len(WARPGROUPS), one) for i, one in enumerate(plan.held)]
+        ring = [(f"b{i}", plan.buffers, one) for i, one in enumerate(plan.streamed)]
+        for place, (name, count, one) in enumerate([*held, *ring]):
+            sides = ", ".join(map(str, one.spec.block))
+            lines.append(f"    {name} = gl.allocate_shared_memory(gl.{one.spec.dtype}, "
+                         f"[{count}, {sides}], d{place}.layout)")  # fmt: skip
+        barriers = (("rows_there", len(WARPGROUPS), 1), ("there", plan.buffers, 1),
+                    ("free", plan.buffers, len(WARPGROUPS)))  # fmt: skip
+        for name, count, arrivals in barriers:
+            lines += [
+                f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
+                "mbarrier.MBarrierLayout())",
+                f"    for i in gl.static_range({count}):",
+                f"        mbarrier.init({name}.index(i), count={arrivals})",
+            ]
+        consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in WARPGROUPS])
+        registers = ", ".join(map(str, plan.registers))
+        return [
+            *lines, f"    gl.warp_specialize([{consumers}, (produce, ({', '.join(maps)}, {given}"
+            f"{more}))], [4, 1], [{registers}])",
+        ]  # fmt: skip
+
+    def text(self) -> Launch:
+        """The text with its grid and arguments."""
+        place, body = self._place(), self._consumed()
+        factors = (*self.plan.held, *self.plan.streamed)
+        arguments, names = self._names([w.values for w in self.problem.weighted])
+        maps = [f"d{i}" for i in range(len(factors))]
+        lines = [*self._produce(names, place, maps), *self._consume(names, place, body),
+                 *self._kernel(names, maps)]  # fmt: skip
+        return self._launch(lines, factors, arguments)
+
+
+def _mma(columns: int) -> str:
+    return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
+            f"instr_shape=[16, {columns}, 16])")  # fmt: skip
+
+
+def _above(roots: Sequence[Node], stops: set[Node]) -> list[Node]:
+    """All that roots are computed from, down to where it stops, sources first."""
+    below = {node for stop in stops for node in toposort([stop])}
+    return [node for node in toposort([*roots]) if node not in below]
+
+
+def _needed(problem: StreamProblem, weights: Node) -> set[int]:
+    """The products that weights are computed from."""
+    inside = set(toposort([weights]))
+    return {i for i, product in enumerate(problem.products) if product.node in inside}
