@@ -71,30 +71,40 @@ def interchange_sums(sink: Node, order: Sequence[Node]) -> Node:
     by_factor = {f: found for f, found in by_factor.items() if f.op is EXPAND}
     if max(map(len, by_factor.values()), default=0) < 2:
         return sink
-    weights = frozenset([_unshaped(factor.src[0]) for factor in by_factor])
-    found = {node: _interchanged(node, by_factor, weights) for node in sums}
+    weights = frozenset([_exact(factor.src[0]) for factor in by_factor])
+    rounded = {_exact(n): n for n in order if n.op is CAST and n.dtype.is_small_float}
+    found = {node: _interchanged(node, by_factor, weights, rounded) for node in sums}
     known = {node: other for node, other in found.items() if other is not None}
     return substitute(sink, known) if known else sink
 
 
-def _unshaped(view: Node) -> Node:
-    """What a value is a reshape of, or itself."""
-    return view.src[0] if view.op is RESHAPE else view
+def _exact(view: Node) -> Node:
+    """What a value is a reshape of, before it was rounded to a small float and widened again."""
+    while view.op is RESHAPE or (view.op is CAST and view.src[0].dtype.kind == "f"):
+        if view.op is CAST and not (view.dtype.is_small_float or view.src[0].dtype.is_small_float):
+            break
+        view = view.src[0]
+    return view
 
 
 def _interchanged(
-    total: Node, sums: Mapping[Node, list[Node]], weights: frozenset[Node]
-) -> Node | None:
-    """A sum over a product with a sum inside, by a sum that is known."""
+    total: Node, sums: Mapping[Node, list[Node]], weights: frozenset[Node],
+    rounded: Mapping[Node, Node],
+) -> Node | None:  # fmt: skip
+    """A sum over a product with a sum inside, by a sum that is known.
+
+    Where a graph rounds the known one to 16 bits that is what is read: it is stored, the other is
+    not. The sums inside were rounded as well, so nothing is lost that was there.
+    """
     if total.dtype.kind != "f" or not all(isinstance(n, int) for n in total.src[0].shape):
         return None
     parts = factors(total.src[0], (MUL, DIV, NEG), weights)
     above = [f.value for f in parts if f.power > 0]
     for inner, weight in permutations(above, 2):
-        dot = _unshaped(inner)
+        dot = _exact(inner)
         plain = dot.op is REDUCE and dot.arg[0] == "add" and dot.src[0].op is MUL
         if plain and dot.dtype is total.dtype and inner is not weight:
-            found = _by_known_sum(total, inner, dot, weight, sums)
+            found = _by_known_sum(total, inner, dot, weight, sums, rounded)
             if found is not None:
                 parts.remove(Factor(inner))
                 parts.remove(Factor(weight))
@@ -103,8 +113,9 @@ def _interchanged(
 
 
 def _by_known_sum(
-    total: Node, inner: Node, dot: Node, weight: Node, sums: Mapping[Node, list[Node]]
-) -> Node | None:
+    total: Node, inner: Node, dot: Node, weight: Node, sums: Mapping[Node, list[Node]],
+    rounded: Mapping[Node, Node],
+) -> Node | None:  # fmt: skip
     """Σ_d g c in the shape of the whole sum, where c = Σ_k weight * b is in the graph."""
     over = frozenset(dot.arg[1])
     left = [axis for axis in range(len(dot.shape)) if axis not in over]
@@ -119,6 +130,9 @@ def _by_known_sum(
             with choosing():
                 cheaper = elements(known.shape) <= elements(total.src[0].shape)
             if same and cheaper and _is_repeated(w, over) and _is_view(w.src[0], weight, dot.shape):
+                if known in rounded and dot is not inner:
+                    wide = make(CAST, known.dtype, (rounded[known],), known.dtype)
+                    known = reshape(wide, known.shape)
                 product = make(MUL, total.dtype, (g.src[0], known))
                 return reshape(make(REDUCE, total.dtype, (product,), dot.arg), total.shape)
     return None
@@ -133,9 +147,8 @@ def _is_repeated(node: Node, axes: frozenset[int]) -> bool:
 
 
 def _is_view(node: Node, value: Node, shape: Shape) -> bool:
-    """True if it is a value in this shape."""
-    same = node is value or (node.op is RESHAPE and node.src[0] is value)
-    return same and node.shape == shape
+    """True if it is a value in this shape, rounded or not."""
+    return _exact(node) is _exact(value) and node.shape == shape
 
 
 def _times_invariant(

@@ -128,3 +128,21 @@ def test_a_sum_of_two_products_is_a_sum_of_each() -> None:
     assert len(sums) == 2 and all(is_contraction(n) for n in sums)
     beside, _ = lowered((a * b - c).sum(axis=-1))
     assert reassociated(beside) is beside
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_known_sum_of_small_floats_is_read_as_it_was_rounded(dtype: str) -> None:
+    q, k, v, w = (numbers(i, 2, n, 8).astype(dtype) for i, n in ((1, 40), (2, 50), (3, 50), (4, 8)))
+
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        weights = fg.softmax((q @ k.mT).astype("float32"), axis=-1)
+        found = (weights.astype(dtype) @ v @ w).astype("float32")
+        return (found * found).sum()
+
+    found = list(fg.grad(loss, argnums=(0, 1, 2))(q, k, v))
+    sink, _ = lowered(*found)
+    assert _large_sums(reassociated(sink)) == _large_sums(sink) - 1
+    wide = fg.grad(loss, argnums=(0, 1, 2))(*[t.astype("float64") for t in (q, k, v)])
+    for one, exact in zip(found, wide, strict=True):
+        error = np.linalg.norm(one.astype("float64").numpy() - exact.numpy())
+        assert error < (0.02 if dtype == "bfloat16" else 0.003) * np.linalg.norm(exact.numpy())
