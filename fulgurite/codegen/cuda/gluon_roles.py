@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from .gluon_program import Streamed
     from .gluon_stream import GluonStreamPlan
 
+TURN = (  # ping-pong: one warpgroup's products run while the other has its row states
+    ["        mbarrier.wait(turns.index(W), (it & 1) ^ (1 - W))"],
+    ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
+)
 FIRST_SCORES = [
     "    it = 0",
     "    mbarrier.wait(queries_there.index(W), 0)",
@@ -57,13 +61,16 @@ def values_of(plan: GluonStreamPlan, slot: str) -> str:
 
 def scores(plan: GluonStreamPlan) -> list[str]:
     """The scores of the next block, and meanwhile the sum of the one before."""
+    wait, pass_on = TURN if plan.turns else ([], [])
     return [
+        *wait,
         f"        next = (it + 1) % {plan.buffers}",
         f"        now = it % {plan.buffers}",
         f"        sc = warpgroup_mma(q, {keys_of(plan, 'next')}, zero, use_acc=False, "
         "is_async=True)",
         f"        mbarrier.wait(values_there.index(now), it // {plan.buffers} & 1)",
         f"        acc = warpgroup_mma(packed, {values_of(plan, 'now')}, acc, is_async=True)",
+        *pass_on,
         "        sc = warpgroup_mma_wait(num_outstanding=1, deps=(sc,))",
         "        mbarrier.arrive(keys_free.index(next), count=1)",
     ]
@@ -81,7 +88,11 @@ def last_sum(plan: GluonStreamPlan) -> list[str]:
 
 
 RINGS = ("keys_there", "keys_free", "values_there", "values_free")
-SHARED = ("qs", "ks", "vs", "queries_there", *RINGS)
+
+
+def _shared(plan: GluonStreamPlan) -> tuple[str, ...]:
+    """What all roles are given: buffers and barriers."""
+    return ("qs", "ks", "vs", "queries_there", *RINGS, *(["turns"] if plan.turns else []))
 
 
 def producer(
@@ -114,8 +125,9 @@ def producer(
             f"{buffer}.index(slot))",
         )
     ]  # fmt: skip
+    given = ", ".join(["d0", "d1", "d2", *_shared(plan), *names])
     return [
-        "@gluon.jit", f"def produce({', '.join(['d0', 'd1', 'd2', *SHARED, *names])}):", *place,
+        "@gluon.jit", f"def produce({given}):", *place,
         *rows, "    it = 0", f"    for r1 in range(start, end, {plan.block}):",
         f"        slot = it % {plan.buffers}", f"        phase = it // {plan.buffers} & 1",
         *ring, "        it += 1", "", "",
@@ -131,7 +143,7 @@ def consumer(
         return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
                 f"instr_shape=[16, {columns}, 16])")  # fmt: skip
 
-    given = ", ".join([*SHARED, *names, "W: gl.constexpr"])
+    given = ", ".join([*_shared(plan), *names, "W: gl.constexpr"])
     body = [line.replace("FIRST_KEYS", keys_of(plan, "0")) for line in lines]
     return [
         "@gluon.jit", f"def consume({given}):",
@@ -147,7 +159,7 @@ def consumer(
 
 def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
     """The kernel: buffers, barriers, and who does what."""
-    shared, more = ", ".join(SHARED), "".join([f", {name}" for name in names])
+    shared, more = ", ".join(_shared(plan)), "".join([f", {name}" for name in names])
     memory = [
         f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
         f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
@@ -162,6 +174,13 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         "mbarrier.MBarrierLayout())"
         for name in ("queries_there", *RINGS)
     ]
+    if plan.turns:
+        barriers += [
+            f"    turns = gl.allocate_shared_memory(gl.int64, [{len(WARPGROUPS)}, 1], "
+            "mbarrier.MBarrierLayout())",
+            f"    for i in gl.static_range({len(WARPGROUPS)}):",
+            "        mbarrier.init(turns.index(i), count=1)",
+        ]
     starts = [
         f"        mbarrier.init({name}.index(i), count={2 if name.endswith('free') else 1})"
         for name in RINGS

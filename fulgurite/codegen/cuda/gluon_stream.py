@@ -48,6 +48,7 @@ class GluonStreamPlan:
     width: int  # of the weighted sum, padded
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
+    turns: bool  # do warpgroups multiply in turns?
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -70,7 +71,8 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    return GluonStreamPlan(queries, keys, values, *sizes, table.gluon_stream_registers)
+    how = table.gluon_stream_registers, table.gluon_turns
+    return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
 def _is_circular(problem: StreamProblem, weighted: WeightedSum) -> bool:
