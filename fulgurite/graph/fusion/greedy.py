@@ -208,9 +208,14 @@ class _Greedy:
             return known
         virtual = is_map(source) and source not in self.forced
         large = self.cheap(source) if virtual else None
-        if large is None or len(large) >= 2:
+        if (large is None or len(large) >= 2) and not self.is_widened(source):
             return self.store(source)
         return self.recompute(source)
+
+    def is_widened(self, node: Node) -> bool:
+        """True of a small float that was widened: what is stored is the small one."""
+        small = node.op is CAST and node.src[0].dtype.is_small_float
+        return small and node.dtype.kind == "f" and node not in self.forced
 
     def recompute(self, node: Node) -> int:
         """Leave a node to be computed by whoever reads it; the number that this needs."""

@@ -12,10 +12,10 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core import build
-from fulgurite.core.dtype import bfloat16, float32, int32
+from fulgurite.core.dtype import DType, bfloat16, float32, int32
 from fulgurite.core.node import Node, constant_like, toposort
 from fulgurite.core.ops.effect import REMAT
-from fulgurite.core.ops.elementwise import ADD, DIV, EXP, MUL, SIN, SUB
+from fulgurite.core.ops.elementwise import ADD, CAST, DIV, EXP, MUL, SIN, SUB
 from fulgurite.core.ops.indexing import SCATTER, SORT
 from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.core.ops.movement import RESHAPE, UNWINDOW
@@ -467,3 +467,18 @@ def test_factors_of_small_floats_are_stored_as_they_are_and_widened_where_they_a
             *before, last = fg.schedule(made(x, w)).items
         assert params_of(before[-1].kernel)[-1].dtype is bfloat16
         assert {p.dtype for p in params_of(last.kernel)} == {bfloat16}
+
+
+def test_a_small_float_that_is_widened_is_stored_as_the_small_one() -> None:
+    product = matmul(memory(40, 30, dtype=bfloat16), memory(30, 50, dtype=bfloat16))
+    wide = CAST(product, arg=float32)
+    plan = scheduled(*_two_readers(wide))
+    assert _written(plan) == [bfloat16]
+    assert float32 in _written(scheduled(wide, *_two_readers(wide)))  # a result is what was asked
+    agrees(*_two_readers(wide))
+
+
+def _written(plan: Schedule) -> list[DType]:
+    """The dtypes of what the first kernel stores."""
+    slots = [plan.slots[slot] for slot in plan.items[0].writes]
+    return [slot.dtype for slot in slots if slot is not None]
