@@ -8,7 +8,9 @@ functions need nothing of the kind: Python moves elements itself. What is made o
 of a contraction that is bytes made wider is stored as the bytes: they are a quarter of what a
 kernel reads again and again, and processors multiply them as they are. Where tensor cores multiply
 (`reuse`), so is a factor that is rounded to 16 bits from inputs alone (the weights under autocast):
-it is rounded once, and copied into tiles as it is.
+it is rounded once, and copied into tiles as it is. There too, a value of which products read rows of
+merged axes (heads side by side, behind attention) is stored in that order by whoever computes it:
+the copy engine takes rows, and all other readers see it as it was.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ...core.ops.control import LOOP
 from ...core.ops.effect import CALL, CONTIGUOUS
 from ...core.ops.elementwise import CAST
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
-from ...core.ops.movement import RESHAPE, UNWINDOW, WINDOW
+from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, UNWINDOW, WINDOW, permute
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
 from ..ir.queries import elements, is_contraction
@@ -33,7 +35,8 @@ def in_memory(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
     """
     stored = _multiplied_bytes(order) | _windowed(order)
     stored |= _rounded_inputs(order, reuse) if reuse else set()
-    if not stored and not any([node.op is CALL or node.op is LOOP for node in order]):
+    moved = _read_in_rows(order, sink) if reuse else {}
+    if not stored and not moved and not any([node.op is CALL or node.op is LOOP for node in order]):
         return sink
     made: dict[Node, Node] = {}
     for node in order:
@@ -50,7 +53,34 @@ def in_memory(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
             made[node] = remember(rebuilt, node.origins)
         if node in stored:
             made[node] = CONTIGUOUS(made[node])
+        elif node in moved:
+            kept = CONTIGUOUS(permute(made[node], moved[node]))
+            back = sorted(range(node.ndim), key=moved[node].__getitem__)
+            made[node] = permute(kept, tuple(back))
     return made[sink]
+
+
+def _read_in_rows(order: Sequence[Node], sink: Node) -> dict[Node, tuple[int, ...]]:
+    """Values of 16 bits of which products read merged axes, and the order these are merged in."""
+    found: dict[Node, set[tuple[int, ...]]] = {}
+    products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
+    for factor in [f for product in products for f in product.src]:
+        merged = factor
+        while merged.op in (EXPAND, RESHAPE, CAST) and merged.src[0].op is not PERMUTE:
+            merged = merged.src[0]
+        turned = merged.src[0] if merged.src else merged
+        if merged.op is RESHAPE and turned.op is PERMUTE and _keeps_rows(turned, merged):
+            found.setdefault(turned.src[0], set()).add(turned.arg)
+    return {v: min(orders) for v, orders in found.items() if len(orders) == 1 and v not in sink.src}
+
+
+def _keeps_rows(turned: Node, merged: Node) -> bool:
+    """True if a computed value is turned but for its last axis, of which axes are merged then."""
+    value = turned.src[0]
+    computed = value.op.family == "elementwise" or value.op is REDUCE
+    last = turned.arg[-1] == value.ndim - 1
+    axes = [sum([n != 1 for n in node.shape]) for node in (turned, merged)]
+    return computed and value.dtype.is_small_float and last and axes[1] < axes[0]
 
 
 def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.core.node import Shape, toposort
+from fulgurite.core.ops.effect import CONTIGUOUS
+from fulgurite.core.ops.leaf import SINK
 from fulgurite.core.passes import show
 from fulgurite.graph.ir.lower import IndexKernel
+from fulgurite.graph.passes.materialize_operands import in_memory
+from fulgurite.tensor import wrap
 
 RNG = np.random.default_rng(2)
 
@@ -36,3 +41,37 @@ def test_what_is_only_moved_before_a_loop_is_laid_out_by_a_kernel_and_constants_
     with fg.config(tier="native"):
         assert [item.kernel.kind for item in fg.schedule(value).items] == ["map", "loop"]
     np.testing.assert_allclose(value.numpy(), rows.numpy().sum(axis=1), rtol=1e-5)
+
+
+def heads(merge: tuple[int, ...]) -> list[fg.Tensor]:
+    """A product over all heads side by side, and sums of what each head made."""
+    a, b, w = (normal(*shape).cast("bfloat16") for shape in ((2, 3, 8, 4), (2, 3, 4, 16), (48, 32)))
+    each = fg.realize(a)[0] @ b
+    return [each.permute(*merge).reshape(-1, 48) @ w, each.cast("float32").sum(axis=-1)]
+
+
+def rows_first(tensors: list[fg.Tensor]) -> tuple[list[fg.Tensor], list[Shape]]:
+    """The same values as tensor cores want them, and what is stored for that."""
+    sink = SINK(*[t.entry.node for t in tensors])
+    found = in_memory(sink, toposort([sink]), 64)
+    stored = [n.shape for n in toposort([found]) if n.op is CONTIGUOUS]
+    return [wrap(root) for root in found.src], stored
+
+
+def test_what_products_read_in_rows_is_stored_in_rows() -> None:
+    plain = heads((0, 2, 1, 3))
+    changed, stored = rows_first(plain)
+    assert (2, 8, 3, 16) in stored
+    for a, b in zip(fg.realize(*plain), fg.realize(*changed), strict=True):
+        np.testing.assert_allclose(
+            a.cast("float32").numpy(), b.cast("float32").numpy(), rtol=2e-2, atol=2e-2
+        )
+
+
+def test_rows_that_are_turned_themselves_and_results_stay_as_they_are() -> None:
+    assert (2, 8, 16, 3) not in rows_first(heads((0, 2, 3, 1)))[1]
+    product, total = heads((0, 2, 1, 3))
+    each = product.entry.node
+    while each.shape != (2, 3, 8, 16) or each.dtype.itemsize != 2:
+        each = next(n for n in toposort([each])[::-1] if n.shape == (2, 3, 8, 16))
+    assert (2, 8, 3, 16) not in rows_first([product, total, wrap(each)])[1]
