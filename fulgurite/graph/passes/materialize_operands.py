@@ -8,9 +8,9 @@ functions need nothing of the kind: Python moves elements itself. What is made o
 of a contraction that is bytes made wider is stored as the bytes: they are a quarter of what a
 kernel reads again and again, and processors multiply them as they are. Where tensor cores multiply
 (`reuse`), so is a factor that is rounded to 16 bits from inputs alone (the weights under autocast):
-it is rounded once, and copied into tiles as it is. There too, a value of which products read rows of
-merged axes (heads side by side, behind attention) is stored in that order by whoever computes it:
-the copy engine takes rows, and all other readers see it as it was.
+it is rounded once, and copied into tiles as it is. There too, a value of which products read rows
+of merged axes (heads side by side, behind attention) is stored in that order by whoever computes
+it: the copy engine takes rows, and all other readers see it as it was.
 """
 
 from __future__ import annotations
