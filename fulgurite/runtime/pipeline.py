@@ -53,7 +53,12 @@ from ..graph.passes.expand_zeros import expand_zeros
 from ..graph.passes.materialize_operands import in_memory
 from ..graph.passes.overlap import hide_latency, start_and_wait
 from ..graph.passes.pack_collectives import pack_collectives
-from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
+from ..graph.passes.reassociate import (
+    factor_sums,
+    interchange_sums,
+    split_sums,
+    widen_row_sums,
+)
 from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
 from ..graph.passes.split_reduce import split_reduce
@@ -186,6 +191,7 @@ def any_size(run: Callable[..., Any], *args: Any) -> Any:
 REASSOCIATION: tuple[Pass, ...] = (
     graph_pass("split_concat", lambda s, c: split_concat(s, c.order(s)), searched),
     graph_pass("split_sums", lambda s, c: split_sums(s, c.order(s)), searched),
+    graph_pass("factor_sums", lambda s, c: factor_sums(s, c.order(s)), searched),
     graph_pass("ungroup_broadcast", lambda s, c: ungroup_broadcast(s, c.order(s)), searched),
     graph_pass("cancel", lambda s, c: cancel(s, c.order(s)), searched),
     graph_pass("interchange_sums", lambda s, c: interchange_sums(s, c.order(s)), searched),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from typing import NamedTuple
 
 from ...core.dtype import float32
 from ...core.node import Node, Shape, make
@@ -20,7 +21,7 @@ from ...core.ops.reduce import REDUCE
 from ...core.rewriting.substitute import rebuild, substitute
 from ...core.symbolic.sym import choosing
 from ..ir.queries import elements, is_contraction
-from ..ir.sum_product import Factor, factors, is_negated
+from ..ir.sum_product import Factor, factors, is_negated, product, summands
 
 
 def split_sums(sink: Node, order: Sequence[Node]) -> Node:
@@ -42,6 +43,81 @@ def _products(body: Node, total: Node) -> Node | None:
         return make(body.op, body.dtype, tuple(found)) if len(found) == len(parts) else None
     part = make(REDUCE, total.dtype, (body,), total.arg)
     return part if body.dtype.kind == "f" and is_contraction(part) else None
+
+
+def factor_sums(sink: Node, order: Sequence[Node]) -> Node:
+    """The graph with invariant factors outside of sums, Σ c e = c Σ e, where sums become fewer.
+
+    The gradients of a normalisation sum the same products, once times a scale and once without:
+    each is then summed once, and none waits for another.
+    """
+    alike: dict[object, list[Node]] = {}
+    for node in order:
+        if node.op is REDUCE and node.arg[0] == "add" and node.dtype.kind == "f":
+            alike.setdefault((node.src[0].shape, node.arg), []).append(node)
+    known: dict[Node, Node] = {}
+    for sums in alike.values():
+        found = {node: _terms(node) for node in sums} if len(sums) > 2 else {}
+        terms = {node: parts for node, parts in found.items() if parts is not None}
+        if len({term.inside for parts in terms.values() for term in parts}) < len(terms):
+            known |= {node: _summed_apart(node, parts) for node, parts in terms.items()}
+    return substitute(sink, known) if known else sink
+
+
+class _Term(NamedTuple):
+    """A summand: what varies along the summed axes, what does not, and whether it is taken off."""
+
+    inside: Node
+    outside: tuple[Factor, ...]
+    negative: bool
+
+
+def _terms(total: Node) -> list[_Term] | None:
+    """What a sum is a sum of, each with its invariant factors apart; None if one has no others."""
+    found: list[_Term] = []
+    if is_contraction(total) or not all(isinstance(n, int) for n in total.src[0].shape):
+        return None
+    for part in summands(total.src[0]):
+        parts = factors(part.value, (MUL, DIV, NEG))
+        outside = [Factor(_outside(f.value, total), f.power) for f in parts if _stays(f, total)]
+        varying = sorted([f for f in parts if not _stays(f, total)], key=lambda f: f.value.id)
+        inside = product([f.value for f in varying if f.power > 0])
+        if inside is None:
+            return None
+        for factor in [f for f in varying if f.power < 0]:
+            inside = make(DIV, inside.dtype, (inside, factor.value))
+        negative = is_negated(part.value) != (part.sign < 0)
+        found.append(_Term(inside, tuple(outside), negative))
+    return found
+
+
+def _stays(factor: Factor, total: Node) -> bool:
+    """True if a factor does not change along what is summed."""
+    value = factor.value
+    repeated = value.op is EXPAND and value.src[0].shape == total.shape
+    return repeated or value.op is CONST
+
+
+def _outside(value: Node, total: Node) -> Node:
+    """An invariant factor in the shape of the sum."""
+    if value.op is CONST:
+        return make(CONST, value.dtype, (), (value.arg[0], total.shape))
+    return value.src[0]
+
+
+def _summed_apart(total: Node, terms: Sequence[_Term]) -> Node:
+    """A sum as the sum of its terms' sums, each times its invariant factors, divisors last."""
+    found: Node | None = None
+    for inside, outside, negative in terms:
+        part = make(REDUCE, total.dtype, (inside,), total.arg)
+        for factor, power in sorted(outside, key=lambda f: -f.power):
+            part = make(MUL if power > 0 else DIV, total.dtype, (part, factor))
+        if found is None:
+            found = make(NEG, total.dtype, (part,)) if negative else part
+        else:
+            found = make(SUB if negative else ADD, total.dtype, (found, part))
+    assert found is not None, "a sum has terms"
+    return found
 
 
 def widen_row_sums(sink: Node, order: Sequence[Node]) -> Node:

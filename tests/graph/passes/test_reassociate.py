@@ -12,6 +12,7 @@ from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.reduce import REDUCE
 from fulgurite.graph.ir.queries import elements, is_contraction
+from fulgurite.graph.passes.reassociate import factor_sums
 from tests.graph.scheduling import reassociated
 from tests.graph.searching import lowered, numbers
 
@@ -146,3 +147,48 @@ def test_a_known_sum_of_small_floats_is_read_as_it_was_rounded(dtype: str) -> No
     for one, exact in zip(found, wide, strict=True):
         error = np.linalg.norm(one.astype("float64").numpy() - exact.numpy())
         assert error < (0.02 if dtype == "bfloat16" else 0.003) * np.linalg.norm(exact.numpy())
+
+
+def _norm(x: fg.Tensor, scale: fg.Tensor, shift: fg.Tensor) -> fg.Tensor:
+    centred = x - x.mean(axis=(0, 2), keepdims=True)
+    variance = (centred * centred).mean(axis=(0, 2), keepdims=True)
+    return centred * fg.rsqrt(variance + 1e-5) * scale + shift
+
+
+def _norm_gradients(dtype: str = "float32") -> list[fg.Tensor]:
+    x, scale, shift, g = (
+        numbers(i, *shape).cast(dtype)
+        for i, shape in enumerate([(6, 5, 40), (1, 5, 1), (1, 5, 1), (6, 5, 40)])
+    )
+    found = fg.vjp(_norm, x + 3, scale, shift)[1](g)
+    return list(found)
+
+
+def _sums_over(sink: Node, size: int) -> list[Node]:
+    found = [n for n in toposort([sink]) if n.op is REDUCE and n.arg[0] == "add"]
+    return [n for n in found if elements(n.src[0].shape) == size]
+
+
+def test_gradients_of_a_norm_sum_each_product_once_and_none_waits_for_another() -> None:
+    sink, _ = lowered(*_norm_gradients())
+    before, after = (_sums_over(s, 6 * 5 * 40) for s in (sink, reassociated(sink)))
+    assert len(before) == 6 and len(after) <= 5
+    depth = {n: sum([m in after for m in toposort([n])[:-1]]) for n in after}
+    assert max(depth.values()) == 1  # all of them need a mean alone
+
+
+def test_sums_with_invariant_factors_keep_their_values() -> None:
+    with fg.config(tier="native"):
+        found = [t.numpy() for t in fg.realize(*_norm_gradients())]
+    with fg.config(search=False):
+        exact = [t.numpy() for t in fg.realize(*_norm_gradients("float64"))]
+    for a, b in zip(found, exact, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_invariant_factors_stay_where_sums_would_not_be_fewer() -> None:
+    x, c, d = numbers(1, 4, 50), numbers(2, 4, 1), numbers(3, 4, 1)
+    sink, _ = lowered((x * c).sum(axis=1), (x * x * d).sum(axis=1), fg.exp(x).sum(axis=1))
+    assert factor_sums(sink, toposort([sink])) is sink
+    sink, _ = lowered((x * c).sum(axis=1), (x * d).sum(axis=1), (x * c * d).sum(axis=1))
+    assert len(_sums_over(factor_sums(sink, toposort([sink])), 200)) == 1
