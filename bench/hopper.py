@@ -1,8 +1,8 @@
 """Products and attention beside cuBLAS and cuDNN: `python -m bench.hopper [families]`.
 
 Families: `products` (bfloat16 squares of 1024 to 8192 and 20 rectangles of known models),
-`epilogues`, `attention` and `gradients` (heads of 64 and 128, lengths of 1k to 16k, causal and
-not), `variants` (ALiBi, window, soft cap, sinks, differential; `--flex` compiles torch's
+`decode` (the same with 1 to 32 rows), `epilogues`, `attention` and `gradients` (heads of 64 and
+128, lengths of 1k to 16k, causal and not), `variants` (ALiBi, window, soft cap, sinks, differential; `--flex` compiles torch's
 flex_attention beside them), `loss` (a linear layer into cross-entropy over 50,257 classes, with
 gradients). Inputs are made on the GPU and shared by DLPack, three sets in turn; results are
 compared with float64 on parts of them; times are between events on a busy stream, medians of
@@ -77,6 +77,19 @@ def products(by: int) -> Iterator[Row]:
             (lambda a, b: a[:64] @ b.T) if turned else (lambda a, b: a[:64] @ b),
             lambda r: r[:64], 2.0 * m * n * k,
         )  # fmt: skip
+
+
+def decode(by: int) -> Iterator[Row]:
+    """Few rows, as when tokens are made one by one: GPT-2 small and a model of 7 billion."""
+    layers = ((2304, 768), (3072, 768), (768, 3072), (50304, 768), (12288, 4096), (4096, 11008))
+    for m in (1, 8, 32):
+        for size, deep in layers:
+            n, k = max(8, size // by), max(8, deep // by)
+            yield Row(
+                "decode", f"{m}x{n}x{k} nt", ((m, k), (n, k)),
+                lambda a, b: a @ fg.swapaxes(b, 0, 1), {"cuBLAS": lambda a, b: a @ b.T},
+                lambda a, b: a @ b.T, lambda r: r, 2.0 * m * n * k,
+            )  # fmt: skip
 
 
 def _gelu(x: Any) -> Any:
@@ -322,7 +335,7 @@ def loss(by: int) -> Iterator[Row]:
 def rows(flex: bool, by: int) -> list[Row]:
     """All of them, with sizes divided by a number."""
     both = [*forward(False, by), *forward(True, by)]
-    return [*products(by), *epilogues(by), *both, *variants(flex, by), *loss(by)]
+    return [*products(by), *decode(by), *epilogues(by), *both, *variants(flex, by), *loss(by)]
 
 
 def inputs(row: Row, seed: int, device: str) -> list[Any]:
