@@ -1,14 +1,14 @@
 """Products and attention beside cuBLAS and cuDNN: `python -m bench.hopper [families]`.
 
-Families: `products` (bfloat16 squares of 1024 to 8192 and 20 rectangles of known models),
-`decode` (the same with 1 to 32 rows), `epilogues`, `attention` and `gradients` (heads of 64 and
-128, lengths of 1k to 16k, causal and not), `variants` (ALiBi, window, soft cap, sinks, differential; `--flex` compiles torch's
-flex_attention beside them), `loss` (a linear layer into cross-entropy over 50,257 classes, with
-gradients). Inputs are made on the GPU and shared by DLPack, three sets in turn; results are
-compared with float64 on parts of them; times are between events on a busy stream, medians of
-rounds, systems in turns. torch is timed with each of its attention kernels, the best counts.
-`--seconds` ends a run in time: what is left is counted. `--list` names the rows; `--device cpu
---divide 32` tries the script itself where there is no GPU.
+Families: `products` (bfloat16 squares of 1024 to 8192 and 20 rectangles of known models), `decode`
+(the same with 1 to 32 rows), `epilogues`, `attention` and `gradients` (heads of 64 and 128, lengths
+of 1k to 16k, causal and not), `variants` (ALiBi, window, soft cap, sinks, differential; `--flex`
+compiles torch's flex_attention beside them), `loss` (a linear layer into cross-entropy over 50,257
+classes, with gradients). Inputs are made on the GPU and shared by DLPack, three sets in turn;
+results are compared with float64 on parts of them; times are between events on a busy stream,
+medians of rounds, systems in turns. torch is timed with each of its attention kernels, the best
+counts. `--seconds` ends a run in time: what is left is counted. `--list` names the rows; `--device
+cpu --divide 32` tries the script itself where there is no GPU.
 """
 
 from __future__ import annotations
