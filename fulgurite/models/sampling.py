@@ -1,20 +1,28 @@
 """Sampling: from logits to a token, by temperature, cut-offs and penalties; a seed gives the same.
 
 In: logits of the vocabulary (float32) and `SamplingOptions`. Out: a token and its log probability
-before any of the options. All of it is float64 on the host, in an order that depends on nothing but
-the logits: penalties, temperature, then top-k, min-p and top-p, then one number of the generator.
+before any of the options. All of it is on the host, in an order that depends on nothing but the
+logits: penalties, temperature, then top-k, min-p and top-p, then one number of the generator. Sums
+are float64. Work is a few passes over the vocabulary; only tokens that may be kept are sorted.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..core.op import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NonFiniteError
+
+LEAST_TEMPERATURE = 1e-30  # less is the same
+FIRST_OF_TOP_P = 64  # tokens that are tried first; eight times as many as long as they are too few
+GROUP = 32  # scores whose largest one stands for them
+BLOCK = 512  # chances that are summed first
 
 
 @dataclass(frozen=True)
@@ -63,37 +71,48 @@ class Sampler:
         self.seen = set(prompt)
         self.counts: Counter[int] = Counter()
 
+    @np.errstate(over="ignore")  # what is too small to be written as a difference has no chance
     def choose(self, logits: Array, allowed: Array | None = None) -> tuple[int, float]:
         """A token, of those allowed (a bool for each) if that is given, and its log probability."""
-        o = self.options
-        plain = logits.astype(np.float64)
-        scores = self._penalised(plain.copy())
+        scores = self._penalised(logits)
         if allowed is not None:
-            scores[~allowed] = -np.inf
-        if o.temperature == 0:
-            chosen = int(scores.argmax())
-        else:
-            chances = _chances(scores / o.temperature)
-            kept = _kept(chances, o)
-            total = np.cumsum(chances[kept])
-            drawn = self.random.random() * total[-1]
-            place = min(int(np.searchsorted(total, drawn, side="right")), len(kept) - 1)
-            chosen = int(kept[place])
+            scores = np.where(allowed, scores, np.float32(-np.inf))
+        best = int(scores.argmax())  # which is a NaN if there is one
+        if not np.isfinite(scores[best]):
+            raise NonFiniteError(
+                f"the largest of a model's logits is {scores[best]}",
+                "its weights may be damaged; fg.config(check_nan=True) names the line",
+            )
+        chosen = best if self.options.temperature == 0 else self._drawn(scores, scores[best])
         self.seen.add(chosen)
         self.counts[chosen] += 1
-        top = plain.max()
-        return chosen, float(plain[chosen] - top - np.log(np.exp(plain - top).sum()))
+        top = logits.max()
+        total = np.exp(logits - top).sum(dtype=np.float64)
+        return chosen, float(logits[chosen]) - float(top) - math.log(total)
 
-    def _penalised(self, scores: Array) -> Array:
+    def _drawn(self, scores: Array, top: Any) -> int:
+        """A token by its chance, of those that cut-offs leave."""
         o = self.options
+        places, chances = _kept(scores, top, o)
+        if o.min_p:
+            chances = np.where(chances >= o.min_p, chances, 0)
+        place = _inverted(chances, self.random.random())
+        return place if places is None else int(places[place])
+
+    def _penalised(self, logits: Array) -> Array:
+        o, counts = self.options, self.counts
+        has_penalty = bool(o.presence_penalty or o.frequency_penalty) and bool(counts)
+        if (o.repetition_penalty == 1 or not self.seen) and not has_penalty and not o.logit_bias:
+            return logits
+        scores = logits.copy()
         if o.repetition_penalty != 1 and self.seen:
             came = np.fromiter(self.seen, np.int64)
             some = scores[came]
             scores[came] = np.where(
                 some > 0, some / o.repetition_penalty, some * o.repetition_penalty
             )
-        if o.presence_penalty or o.frequency_penalty:
-            for token, count in self.counts.items():
+        if has_penalty:
+            for token, count in counts.items():
                 scores[token] -= o.presence_penalty + o.frequency_penalty * count
         for token, bias in o.logit_bias.items():
             if 0 <= token < len(scores):
@@ -101,25 +120,70 @@ class Sampler:
         return scores
 
 
-def _chances(scores: Array) -> Array:
-    powers = np.exp(scores - scores.max())
-    found: Array = powers / powers.sum()
+def _kept(scores: Array, top: Any, o: SamplingOptions) -> tuple[Array | None, Array]:
+    """Tokens that top-k and top-p leave, in their own order (None: all), and chances.
+
+    Chances are relative to the most likely token's. Only as many tokens are put in order as are
+    kept, or as have the share of top-p together.
+    """
+
+    def chances(some: Array) -> Array:
+        found: Array = np.exp((some - top) / max(o.temperature, LEAST_TEMPERATURE))
+        return found
+
+    count, size = o.top_k or len(scores), len(scores)
+    if o.top_p == 1 or count == 1:
+        places = _largest(scores, count) if count < size else None
+        return places, chances(scores if places is None else scores[places])
+    share = np.inf if count < size else o.top_p * chances(scores).sum(dtype=np.float64)
+    count = count if count < size else FIRST_OF_TOP_P
+    while True:
+        places = _largest(scores, count)
+        found = chances(scores[places])
+        order = np.argsort(-found, kind="stable")
+        total = np.cumsum(found[order], dtype=np.float64)
+        if share == np.inf or count >= size:
+            share = o.top_p * total[-1]
+        if total[-1] >= share:
+            kept = np.sort(order[: int(np.searchsorted(total, share, side="left")) + 1])
+            return places[kept], found[kept]
+        count *= 8
+
+
+def _largest(scores: Array, count: int) -> Array:
+    """Where the largest scores are, in their own order; of equal ones the first.
+
+    The least of as many largest ones of groups is a bound: what is below it is not sorted.
+    """
+    places = np.arange(len(scores))
+    if count >= len(scores):
+        return places
+    groups = len(scores) // GROUP
+    if count <= groups:  # there are enough of them
+        best = scores[: groups * GROUP].reshape(GROUP, groups).max(axis=0)
+        places = np.flatnonzero(scores >= np.partition(best, -count)[-count])
+    order = np.argsort(-scores[places], kind="stable")
+    found: Array = np.sort(places[order[:count]])
     return found
 
 
-def _kept(chances: Array, o: SamplingOptions) -> Array:
-    """The tokens that may be drawn, in their own order; equal ones count by their number."""
-    keep = chances > 0
-    if o.min_p:
-        keep &= chances >= o.min_p * chances.max()
-    if o.top_k or o.top_p < 1:
-        order = np.argsort(-chances, kind="stable")
-        if 0 < o.top_k < len(order):
-            keep[order[o.top_k :]] = False
-            order = order[: o.top_k]
-        if o.top_p < 1:
-            total = np.cumsum(chances[order])
-            enough = int(np.searchsorted(total, o.top_p * total[-1], side="left")) + 1
-            keep[order[enough:]] = False
-    found: Array = np.nonzero(keep)[0]
-    return found
+def _inverted(chances: Array, share: float) -> int:
+    """Inverse transform sampling: where the running sum of chances passes a share of it.
+
+    Sums of blocks come first, so that a running sum is taken of one block alone.
+    """
+    if is_small := len(chances) <= BLOCK:
+        total = chances.cumsum(dtype=np.float64)
+    else:
+        starts = np.arange(0, len(chances), BLOCK)
+        total = np.add.reduceat(chances, starts, dtype=np.float64).cumsum()
+    whole = float(total[-1])
+    drawn = min(share * whole, math.nextafter(whole, 0.0))
+    place = int(total.searchsorted(drawn, side="right"))
+    if is_small:
+        return place
+    start = place * BLOCK
+    some = chances[start : start + BLOCK]
+    rest = drawn - (total[place - 1] if place else 0.0)
+    place = int(some.cumsum(dtype=np.float64).searchsorted(rest, side="right"))
+    return start + (place if place < len(some) else int(np.flatnonzero(some)[-1]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from ..errors import ArgumentError
@@ -16,6 +17,9 @@ from ..io.files import Refusal, reading
 from ..io.gguf import GgufFile
 from .fields import Fields
 from .weights import read_json
+
+REMEMBERED = 1 << 14  # pairs of tokens whose text is
+MOST_HELD = 8  # tokens without a whole letter; one has four bytes at most
 
 
 def _library() -> Any:
@@ -33,6 +37,7 @@ class Tokenizer:
 
     def __init__(self, inner: Any, bos: int | None = None) -> None:
         self.inner, self.bos = inner, bos
+        self.few = lru_cache(REMEMBERED)(lambda ids: self.decode(list(ids)))  # the text of a tuple
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text; with `special`, those that begin a text too."""
@@ -61,18 +66,19 @@ class Tokenizer:
 
         Tokens may hold parts of a letter: text comes once it is whole. What a token adds is the
         difference of two texts that begin at the same token, since the first may lose a space.
+        Bytes that become no letter are given as they are after a while.
         """
-        held: list[int] = []
-        given = [0, 0]  # tokens before the text that was given, and those that it has
+        held: list[int] = []  # those of the text that was given last, and those after it
+        given = [0]  # how many of the former there are
 
         def add(token: int | None) -> str:
             if token is not None:
                 held.append(token)
-            before = self.decode(held[given[0] : given[1]])
-            now = self.decode(held[given[0] :])
-            if token is not None and now.endswith("�"):
+            before, now = self.few(tuple(held[: given[0]])), self.few(tuple(held))
+            if token is not None and now.endswith("�") and len(held) - given[0] < MOST_HELD:
                 return ""
-            given[:] = given[1], len(held)
+            del held[: given[0]]
+            given[0] = len(held)
             return now[len(before) :]
 
         return add

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulgurite.errors import ArgumentError
+from fulgurite.errors import ArgumentError, NonFiniteError
 from fulgurite.models import Sampler, SamplingOptions
+from fulgurite.models.sampling import _inverted, _kept
 
 pytestmark = pytest.mark.device("none")
 
@@ -45,6 +46,65 @@ def test_cut_offs_keep_the_most_likely(options: dict[str, Any], kept: set[int]) 
 
 def test_equal_tokens_are_cut_by_their_number() -> None:
     assert set(drawn(np.zeros(5, np.float32), top_k=2)) == {0, 1}
+
+
+def plainly_kept(scores: Any, o: SamplingOptions) -> tuple[set[int], set[int]]:
+    """Tokens that the cut-offs leave for certain, and those that they may: by sorting all."""
+    chances = np.exp((scores.astype(np.float64) - scores.max()) / max(o.temperature, 1e-30))
+    order = np.argsort(-scores, kind="stable")[: o.top_k or len(scores)]
+    total = np.cumsum(chances[order])
+    some = []
+    for slack in (-1e-5, 1e-5):  # chances are float32
+        enough = np.searchsorted(total, (o.top_p + slack) * total[-1]) + 1 if o.top_p < 1 else None
+        few = order[:enough]
+        some.append({int(n) for n in few if chances[n] >= o.min_p * (1 - slack)})
+    return some[0], some[1]
+
+
+@pytest.mark.parametrize("size", [1, 5, 33, 300, 5000, 40_000])
+def test_what_is_kept_is_what_sorting_all_keeps(size: int) -> None:
+    chance = np.random.default_rng(size)
+    for number in range(60):
+        logits = (chance.standard_normal(size) * chance.choice([0.1, 3, 30])).astype(np.float32)
+        if number % 3 == 0:
+            logits = np.round(logits)  # many are equal
+        logits[chance.random(size) < 0.1] = chance.choice([-np.inf, -0.0, -3e38])
+        logits[chance.integers(size)] = 1.0
+        o = SamplingOptions(
+            temperature=float(chance.choice([1e-40, 0.01, 0.8, 50])), seed=number,
+            top_k=int(chance.choice([0, 1, 2, 40, 2000])),
+            top_p=float(chance.choice([1, 0.9, 0.1])), min_p=float(chance.choice([0, 0.05])),
+        )  # fmt: skip
+        with np.errstate(over="ignore"):
+            places, chances = _kept(logits, logits.max(), o)
+        found = np.arange(size) if places is None else places
+        assert (np.diff(found) > 0).all()
+        kept = {int(n) for n, c in zip(found, chances, strict=True) if c >= o.min_p}
+        least, most = plainly_kept(logits, o)
+        assert least <= kept <= most, (number, o)
+        assert Sampler(o).choose(logits)[0] in most
+
+
+def test_a_share_is_found_as_a_running_sum_finds_it() -> None:
+    chance = np.random.default_rng(4)
+    for size in (1, 2, 511, 512, 513, 3000):
+        chances = chance.random(size).astype(np.float32)
+        chances[chance.random(size) < 0.7] = 0
+        chances[chance.integers(size)] = 1
+        total = np.cumsum(chances, dtype=np.float64)
+        for share in (0.0, 1 - 2**-53, *chance.random(50)):
+            place = _inverted(chances, share)
+            near = total[place] / total[-1]
+            assert chances[place] > 0 and near > share - 1e-12
+            assert near - chances[place] / total[-1] <= share + 1e-12
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_an_error(wrong: float) -> None:
+    for temperature in (0.0, 1.0):
+        logits = np.array([1.0, wrong, 2.0], np.float32)
+        with pytest.raises(NonFiniteError, match="logits"):
+            Sampler(SamplingOptions(temperature=temperature)).choose(logits)
 
 
 def test_penalties_make_tokens_that_came_less_likely() -> None:

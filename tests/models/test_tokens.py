@@ -105,6 +105,18 @@ def test_text_streams_as_whole_letters_and_adds_up() -> None:
         assert "".join(pieces) == text and not any("\ufffd" in p for p in pieces)
 
 
+def test_bytes_that_are_no_text_are_not_held_for_ever() -> None:
+    _, metadata = byte_level()
+    ours = _from_metadata(metadata)
+    (part,) = [n for n in range(ours.vocabulary) if ours.inner.id_to_token(n) == "Ģ"]  # 0x80
+    stream = ours.stream()
+    pieces = [stream(part) for _ in range(50)]
+    assert sum(map(bool, pieces)) == 6 and set("".join(pieces)) == {"\ufffd"}
+    assert len("".join(pieces) + stream(None)) == 50
+    text = "über €uro 😀"
+    assert "".join([stream(n) for n in ours.encode(text)]) == text
+
+
 def test_a_gguf_file_has_a_tokeniser_with_its_first_token(tmp_path: Path) -> None:
     model = load(gguf_of(tmp_path / "x.gguf"))
     ids = model.encode("the rest")
