@@ -11,6 +11,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.symbolic.sym import Trace
+from fulgurite.graph.ir.registry import REGISTRY
+from fulgurite.runtime.realize import memory_node
 
 pytestmark = pytest.mark.device("cpu")
 SIZES = (7, 12, 30, 5, 64, 31, 2, 100)
@@ -156,3 +158,65 @@ def test_an_index_outside_names_the_line() -> None:
     with pytest.raises(fg.errors.BoundsError, match="test_jit_sizes"):
         f(rows(9), fg.Tensor([9]))
     assert f.captured == 3
+
+
+def test_sizes_that_pass_a_division_share_a_capture() -> None:
+    def pairs(x: Any) -> Any:
+        return x.reshape(2, x.shape[0] // 2, 3).sum(axis=0) * x.shape[0]
+
+    f = fg.jit(pairs)
+    assert agrees(f, pairs, (4, 8, 6, 20, 64, 10)) and f.captured == 3
+    f = fg.jit(by_parity)
+    assert agrees(f, by_parity, (4, 8, 6, 7, 20, 9, 64, 31)) and f.captured == 4
+
+
+def put(cache: Any, at: Any, row: Any) -> Any:
+    """A cache of two texts, of which one row of each is written."""
+    at = (fg.arange(2) * (cache.shape[0] // 2) + at).contiguous()
+    cache[at] = row
+    return cache.reshape(2, -1, 3).sum(axis=1)
+
+
+def test_memory_that_is_assigned_is_written_in_place_at_every_size() -> None:
+    f = fg.jit(put)
+    for n in (8, 12, 20, 200, 6, 64):
+        cache, want = rows(n), np.arange(n * 3, dtype=np.float32).reshape(n, 3)
+        cache.numpy()
+        where = []
+        for step in range(4):
+            at, row = np.array([step % (n // 2), 1]), np.full((2, 3), -step, np.float32)
+            want[at + np.array([0, n // 2])] = row
+            got = f(cache, fg.Tensor(at), fg.Tensor(row)).numpy()
+            np.testing.assert_array_equal(got, want.reshape(2, -1, 3).sum(axis=1))
+            np.testing.assert_array_equal(cache.numpy(), want)
+            where.append(REGISTRY.memory(memory_node(cache.entry.node)).address)
+        assert n < 20 or len(set(where[1:])) == 1
+    assert f.captured == 3
+
+
+def test_what_somebody_else_holds_is_not_written_over_at_any_size() -> None:
+    f = fg.jit(put)
+    for n in (8, 12, 20, 200):
+        cache = rows(n)
+        other, copy = cache.detach(), cache.numpy().copy()
+        view = cache[1:]
+        f(cache, fg.Tensor([0, 1]), fg.ones((2, 3)))
+        np.testing.assert_array_equal(other.numpy(), copy)
+        np.testing.assert_array_equal(view.numpy(), copy[1:])
+        assert (cache.numpy()[0] == 1).all()
+        held = cache.numpy()
+        before = held.copy()
+        f(cache, fg.Tensor([0, 1]), fg.zeros((2, 3)))
+        np.testing.assert_array_equal(held, before)
+        assert (cache.numpy()[0] == 0).all()
+
+
+def test_an_index_outside_leaves_memory_as_it_was_at_every_size() -> None:
+    f = fg.jit(put)
+    for n in (8, 12, 20, 200):
+        cache = rows(n)
+        f(cache, fg.Tensor([0, 1]), fg.ones((2, 3)))
+        before = cache.numpy().copy()
+        with pytest.raises(fg.errors.BoundsError, match="test_jit_sizes"):
+            f(cache, fg.Tensor([0, n]), fg.zeros((2, 3)))
+        np.testing.assert_array_equal(cache.numpy(), before)

@@ -49,6 +49,7 @@ from ..runtime.realize import (
     value_node,
 )
 from ..runtime.sizes.automatic import SizedGraph
+from ..runtime.sizes.specialize import size_key
 from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import About, Fresh
 from ..tensor import Tensor, wrap
@@ -170,7 +171,8 @@ class Replay:
         # do all ranks run it together, and exchange values?
         self.is_spmd = any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure])
         self._sized: SizedGraph | None = None
-        self._launches: dict[tuple[int, ...], tuple[Launcher | None, list[int], list[Any]]] = {}
+        self._sized_over: SizedGraph | None = None  # the same, written over what it may be
+        self._launches: dict[Any, tuple[Launcher | None, list[int], list[Any]]] = {}
         self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
         self.device, self.assigned, self.results = device, assigned, results
         self.blocks, self.numbers, self.options = blocks, numbers, options
@@ -209,7 +211,7 @@ class Replay:
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""
         exact = counts_are_exact() and not self.options.check_nan
-        if self.sizes or self.is_spmd or hosts_in(self.normal.structure) or not exact:
+        if self.is_spmd or hosts_in(self.normal.structure) or not exact:
             return ()
         fixed = [(i, out) for i, out in self.assigned if i in self.params
                  and self.expected[i].varying is None and self._is_alike(i, out)]  # fmt: skip
@@ -219,7 +221,11 @@ class Replay:
     def _is_alike(self, i: int, out: int) -> bool:
         """True if a tensor has the shape and dtype of a result."""
         like, root = self.expected[i], self.roots[out]
-        return like.shape == root.shape and like.dtype is root.dtype
+        if self.sizes is None:
+            return like.shape == root.shape and like.dtype is root.dtype
+        shapes = self.sizes.shapes[i], root.shape  # compared for all sizes, not for the captured
+        keys, wanted = [[size_key(n) for n in shape] for shape in shapes]
+        return keys == wanted and like.dtype is root.dtype
 
     def _quick_format(self) -> str:
         """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
@@ -282,10 +288,9 @@ class Replay:
         """Compile what the next call needs."""
         if self.sizes is not None:
             sizes = self.sizes
-            self._sized = SizedGraph(
-                self.normal, sizes.variables, self.device, self.roots, sizes.largest
-            )
-            self.slow = True
+            about = self.normal, sizes.variables, self.device, self.roots, sizes.largest
+            self._sized, self.slow = SizedGraph(*about), True
+            self._sized_over = SizedGraph(*about, self.pairs) if self.pairs else None
             return
         if self.pairs and self.program(True) is None:
             self.pairs = ()
@@ -373,7 +378,11 @@ class Replay:
             memories: Sequence[Buffer | None] | None = None
             if self.pairs:
                 again = (tensors, values, arrays, numbers, state)
-                memories = self._over(bound, again, late)
+                over = self._programs[True]
+                assert over is not None
+                memories = self._over(
+                    bound, again, late, over, self._constants(True), self._value_places[True]
+                )
             if memories is None:
                 program = self.program(False)
                 if program is None:
@@ -399,29 +408,47 @@ class Replay:
         numbers: Sequence[Any], values: Sequence[int], state: Any,
     ) -> list[Tensor] | None:  # fmt: skip
         """The plan for the sizes of a call, in one launch if it is one."""
-        found = self._launches.get(bound.sizes)
-        if found is None:
-            plan, shapes = sized.at(bound.sizes, self.options)
-            program = plan.executor.replay(False)
-            places = program.places_of(self.variables) if program is not None else []
-            abouts = [About.of(shape, root, self.device)
-                      for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
-            found = self._launches[bound.sizes] = program, places, abouts
-            while len(self._launches) > MOST_SIZES:
-                self._launches.pop(next(iter(self._launches)), None)
-        program, places, abouts = found
-        if program is None:
-            return self._slowly(bound, tensors, arrays, numbers, values, state)
         kept = self._filled(bound, arrays, numbers, state) if self.fed else None
+        late: list[BaseException] = []
+        memories: Sequence[Buffer | None] | None = None
         try:
-            memories = program.launch(list(bound.addresses), values, places)
+            if self._sized_over is not None:
+                program, places, abouts = self._at(self._sized_over, bound.sizes)
+                if program is not None:
+                    again = (tensors, values, arrays, numbers, state)
+                    memories = self._over(bound, again, late, program, [], places)
+            if memories is None:
+                program, places, abouts = self._at(sized, bound.sizes)
+                if program is None:
+                    return self._slowly(bound, tensors, arrays, numbers, values, state)
+                memories = program.launch(list(bound.addresses), values, places)
         except BoundsError:
             inputs, known = self._inputs(tensors, arrays, numbers, values, state)
             roots, normal = sized.numbered(bound.sizes, self.roots)
             name_the_line(roots, normal._replace(values=known), inputs)
             raise
         del kept
-        return self._finished(bound, tensors, memories, abouts)
+        results = self._finished(bound, tensors, memories, abouts)
+        if late and results is not None:  # interrupted, but everything is as it should be
+            raise late[0]
+        return results
+
+    def _at(
+        self, sized: SizedGraph, values: tuple[int, ...]
+    ) -> tuple[Launcher | None, list[int], list[Any]]:
+        """The launch of a plan for some sizes, where it takes values, and what results are."""
+        over = sized is self._sized_over
+        found = self._launches.get((over, values))
+        if found is None:
+            plan, shapes = sized.at(values, self.options)
+            program = plan.executor.replay(over)
+            places = program.places_of(self.variables) if program is not None else []
+            abouts = [About.of(shape, root, self.device)
+                      for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
+            found = self._launches[over, values] = program, places, abouts
+            while len(self._launches) > MOST_SIZES:
+                self._launches.pop(next(iter(self._launches)), None)
+        return found
 
     def _constants(self, over: bool) -> list[int]:
         """The addresses of constants that a plan takes at run time."""
@@ -460,17 +487,17 @@ class Replay:
         return kept
 
     def _over(
-        self, bound: Bound, again: tuple[Any, ...], late: list[BaseException]
-    ) -> list[Buffer | None] | None:
-        """Run the plan that writes over its inputs, if by now it may.
+        self, bound: Bound, again: tuple[Any, ...], late: list[BaseException], program: Launcher,
+        constants: list[int], places: list[int],
+    ) -> list[Buffer | None] | None:  # fmt: skip
+        """Run a plan that writes over its inputs, if by now it may.
 
         `again` is what names the user's line, if an index turns out to be outside.
         """
-        program, status = self._programs[True], list[int]()
-        assert program is not None
+        status = list[int]()
         tensors: Sequence[Tensor] = again[0]
         values: Sequence[int] = again[1]
-        addresses = bound.addresses + self._constants(True)
+        addresses = bound.addresses + constants
         frame = bound.frame
         if frame is None:
             frame = bound.frame = program.bind(addresses)
@@ -488,7 +515,7 @@ class Replay:
                 if not are_sole(self.read_over, tensors, bound.memories):
                     return None
                 memories: list[Buffer | None] = program.launch_in_place(
-                    frame, addresses, status, late, values, self._value_places[True]
+                    frame, addresses, status, late, values, places
                 )
                 for out, i in self.gifts.items():
                     if memories[out] is None:

@@ -204,7 +204,8 @@ class Batch:
                 if kept:
                     old = caches[layer].numpy().reshape(c.cache_heads, self.slots, -1, size)
                     new[:, :, :kept] = old[:, :, :kept]
-                found.append(fg.from_numpy(new.reshape(c.cache_heads, -1, size)))
+                # memory of its own, not NumPy's: steps write over it from the first one on
+                found.append(fg.Tensor(new.reshape(c.cache_heads, -1, size)))
             caches[:] = found
         self.capacity = capacity
 

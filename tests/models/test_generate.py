@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,37 @@ def test_a_cache_grows_and_nothing_is_compiled_for_the_fourth_size(tmp_path: Pat
     batch.read(0, [8] * 16)
     assert fg.cache_stats()["schedule"]["misses"] == before
     assert {n: run.captured for n, run in batch._runs.items()} == {1: 3, 16: 3, 128: 3}
+
+
+@pytest.mark.device("cpu")
+@pytest.mark.parametrize("slots", [1, 3])
+def test_nothing_is_compiled_after_the_third_long_request(tmp_path: Path, slots: int) -> None:
+    model = load(folder_of(tmp_path / "one", num_hidden_layers=1))
+    batch, chance = Batch(model, slots), random.Random(slots)
+    ids = [chance.randrange(3, 290) for _ in range(1200)]
+    right = model.decoder(fg.Tensor([ids])).numpy()[0]
+
+    def ask(slot: int, length: int, count: int) -> None:
+        batch.truncate(slot, 0)
+        close(batch.prefill(slot, ids[:length]), right[length - 1])
+        for place in range(length, length + count):
+            close(batch.step({slot: ids[place]})[slot], right[place])
+
+    def made() -> tuple[int, ...]:
+        counts = [run.captured for run in batch._runs.values()]
+        return fg.cache_stats()["schedule"]["misses"], fg.cache_stats()["kernel"]["misses"], *counts
+
+    for number, length in enumerate((150, 300, 600)):  # two sizes of chunks, in three of caches
+        ask(number % slots, length, 2)
+    before = made()
+    for _ in range(20):
+        length = chance.choice([chance.randrange(1, 40), chance.randrange(1, 1150)])
+        ask(chance.randrange(slots), length, chance.randrange(1, 4))
+        if chance.random() < 0.2:
+            for slot in range(slots):
+                batch.release(slot)
+    batch.step({slot: 5 for slot in range(slots)})
+    assert made() == before and batch.capacity > 3 * STEP
 
 
 @pytest.mark.device("first")

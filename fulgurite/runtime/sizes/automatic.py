@@ -264,9 +264,10 @@ class SizedGraph:
 
     def __init__(
         self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Node],
-        largest: Sequence[int],
+        largest: Sequence[int], donated: tuple[Pair, ...] = (),
     ) -> None:  # fmt: skip
         self.normal, self.names, self.device = normal, tuple(names), device
+        self.donated = donated  # inputs whose memory results take
         self.largest = tuple(largest)  # of the sizes that came before
         self.plans: list[SizedPlan] = []
         self.store: SizedStore | None = None
@@ -293,7 +294,8 @@ class SizedGraph:
     def _plan(self, values: tuple[int, ...], options: Options) -> Plan:
         """The plan for sizes: of what is there, of what is on disk, or made."""
         if self.store is None:
-            self.store = SizedStore(written_out(self.normal), options, self.device)
+            normal = written_out(self.normal)
+            self.store = SizedStore(normal, options, self.device, self.donated)
             self.plans += self.store.load_plans()
         for known in self.plans:
             found = known.plan_at(values)
@@ -328,7 +330,8 @@ class SizedGraph:
             structure = sized(normal.structure, change, known)
             constants = sized(normal.constants, change, known)
             sink = restore(structure, constants, (), normal.nodes)
-            context = Context(replace(options, tier="native"), self.device, len(normal.buffers))
+            native = replace(options, tier="native")
+            context = Context(native, self.device, len(normal.buffers), self.donated)
             plan = SizedPlan(laid_in_order(sink, context), trace, self.device)
             if plan.accepts(*values):
                 return plan
