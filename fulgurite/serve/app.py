@@ -13,6 +13,7 @@ import hmac
 import json
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from .requests import Asked, BadRequest, Body, asked, messages, prompts
 
 PAGE = Path(__file__).parent / "page.html"
 MOST_BYTES = 16 << 20  # of a request
+SHORT_TEXT = 4096  # letters that are cut into tokens at once, without a thread for it
 STATUS = {"timeout": 504, "stopped": 503, "error": 500}
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/models", "/health")
 
@@ -71,6 +73,7 @@ class Service:
         self.engine, self.settings, self.model = engine, settings, engine.model
         self.metrics, self.started = Metrics(), int(time.time())
         self._template: ChatTemplate | None = None
+        self._mail: _Mail | None = None
 
     @property
     def template(self) -> ChatTemplate:
@@ -161,6 +164,7 @@ class Service:
             "fulgurite_prompt_tokens_total": e.prompt_tokens,
             "fulgurite_reused_prompt_tokens_total": e.reused_tokens,
             "fulgurite_generated_tokens_total": e.chosen_tokens,
+            "fulgurite_steps_total": e.steps,
         }
         gauges = {
             "fulgurite_slots": e.slots, "fulgurite_slots_active": e.active,
@@ -189,7 +193,12 @@ class Service:
             raise BadRequest(f"the body is no JSON: {str(error)[:200]}") from None
 
     async def _ids(self, one: str | list[int], name: str = "prompt") -> list[int]:
-        ids = one if isinstance(one, list) else await run_in_threadpool(self.model.encode, one)
+        if isinstance(one, list):
+            ids = one
+        elif len(one) <= SHORT_TEXT:
+            ids = self.model.encode(one)
+        else:
+            ids = await run_in_threadpool(self.model.encode, one)
         self._check(ids, name)
         return ids
 
@@ -205,7 +214,6 @@ class Service:
 
     async def _answer(self, http: HttpRequest, what: Asked, ids: list[list[int]], form: Any) -> Any:
         """Submit a text for each choice of each prompt, and answer with them."""
-        loop = asyncio.get_running_loop()
         events: asyncio.Queue[tuple[int, list[Token | Failure]]] = asyncio.Queue()
         requests = []
         deadline = time.monotonic() + self.settings.timeout
@@ -213,8 +221,10 @@ class Service:
             options, choice = what.options, number % what.count
             if options.seed is not None and choice:
                 options = replace(options, seed=options.seed + choice)
-            grammar = await run_in_threadpool(self._grammar, what.response_format)
-            put = _putter(loop, events, number, what.is_stream)
+            grammar = None
+            if what.response_format is not None:
+                grammar = await run_in_threadpool(self._grammar, what.response_format)
+            put = self._putter(events, number, what.is_stream)
             requests.append(Request(ids[number // what.count], options, put, deadline, grammar))
         self.engine.submit(*requests)
         work = _Work(self, requests, events, sum(map(len, ids)))
@@ -233,9 +243,22 @@ class Service:
             for task in (watch, whole):
                 task.cancel()
 
+    def _putter(self, events: Any, number: int, is_stream: bool) -> Callable[[Any], None]:
+        """What takes a text's tokens to the event loop: each at once, or all of them at the end."""
+        loop = asyncio.get_running_loop()
+        if self._mail is None or self._mail.loop is not loop:
+            self._mail = _Mail(loop)
+        held, mail = list[Any](), self._mail
+
+        def deliver(value: Token | Failure) -> None:
+            held.append(value)
+            if is_stream or isinstance(value, Failure) or value.finish_reason is not None:
+                mail.put(events, (number, held.copy()))
+                held.clear()
+
+        return deliver
+
     def _grammar(self, schema: Any) -> Any:
-        if schema is None:
-            return None
         from ..models.constrain import Constraint, SchemaError
 
         try:
@@ -259,24 +282,33 @@ def _setter(loop: Any, future: Any) -> Callable[[Any], None]:
     return deliver
 
 
-def _putter(loop: Any, events: Any, number: int, is_stream: bool) -> Callable[[Any], None]:
-    """What takes a text's tokens to the event loop: each at once, or all of them at the end."""
-    held: list[Any] = []
+class _Mail:
+    """Takes what the engine found to the event loop, which is woken once for a round's tokens."""
 
-    def deliver(value: Token | Failure) -> None:
-        held.append(value)
-        if is_stream or isinstance(value, Failure) or value.finish_reason is not None:
+    def __init__(self, loop: Any) -> None:
+        self.loop, self.items = loop, deque[tuple[Any, Any]]()
+        self.is_called = False
+
+    def put(self, events: Any, item: Any) -> None:
+        """Leave something for a queue; the engine's thread does."""
+        self.items.append((events, item))
+        if not self.is_called:
+            self.is_called = True
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(events.put_nowait, (number, held.copy()))
-            held.clear()
+                self.loop.call_soon_threadsafe(self.empty)
 
-    return deliver
+    def empty(self) -> None:
+        """Put everything into its queue; the event loop does."""
+        self.is_called = False  # first: what comes from here on is called for again
+        while self.items:
+            events, item = self.items.popleft()
+            events.put_nowait(item)
 
 
 async def _gone(http: HttpRequest) -> None:
-    """Come back when the client has left."""
-    while not await http.is_disconnected():
-        await asyncio.sleep(0.05)
+    """Come back when the client has left: after the body nothing else is received."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
 
 
 @dataclass(eq=False)
@@ -384,6 +416,7 @@ async def _stream(work: _Work, what: Asked, form: _Completion) -> AsyncIterator[
     """The answer as server-sent events."""
     head = {**form.head, "object": form.part_kind}
     begun: set[int] = set()
+    parts: list[bytes] = []  # what is there already is sent at once
     is_whole = False
     try:
         async for number, token in work.tokens():
@@ -396,14 +429,18 @@ async def _stream(work: _Work, what: Asked, form: _Completion) -> AsyncIterator[
             }  # fmt: skip
             begun.add(number)
             more = {"usage": None} if what.has_usage else {}
-            yield _event({**head, "choices": [choice], **more})
+            parts.append(_event({**head, "choices": [choice], **more}))
+            if work.events.empty() and token.finish_reason is None:
+                yield b"".join(parts)
+                parts.clear()
         if what.has_usage:
-            yield _event({**head, "choices": [], "usage": work.usage()})
+            parts.append(_event({**head, "choices": [], "usage": work.usage()}))
         is_whole = True
-        yield b"data: [DONE]\n\n"
+        yield b"".join([*parts, b"data: [DONE]\n\n"])
     except BadRequest as error:
         is_whole = True
-        yield _event(error_body(error.text, "server_error", None, error.code))
+        wrong = _event(error_body(error.text, "server_error", None, error.code))
+        yield b"".join([*parts, wrong])
     finally:
         work.end()
         if not is_whole:

@@ -100,7 +100,7 @@ class Engine:
         self.batch = Batch(model, slots)
         if is_warmed:
             self.batch.warm()
-        self.prompt_tokens = self.reused_tokens = self.chosen_tokens = 0  # since the start
+        self.prompt_tokens = self.reused_tokens = self.chosen_tokens = self.steps = 0  # ever
         self._places = [_Place(n) for n in range(slots)]
         self._waiting: deque[Request] = deque()
         self._jobs: deque[_Job] = deque()
@@ -261,6 +261,7 @@ class Engine:
             for slot in writing:
                 self._leave(self._places[slot], Failure("error", str(error)))
             return
+        self.steps += 1
         for slot, logits in found.items():
             self._choose(self._places[slot], logits)
 
