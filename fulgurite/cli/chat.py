@@ -132,7 +132,8 @@ def guarded(run: Any) -> Any:
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            print(f"fulgurite: {error}", file=sys.stderr)
+            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            print(f"fulgurite: {what}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print(file=sys.stderr)
@@ -148,8 +149,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     options = sampling(arguments)
     model = model_of(arguments)
     ids = model.encode(arguments.prompt)
+    generator = Generator(model, draft_of(arguments))
+    generator.check(ids)
     print(arguments.prompt, end="", flush=True)
-    _stream(Generator(model, draft_of(arguments)), ids, options)
+    _stream(generator, ids, options)
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -44,22 +45,30 @@ def _serve(arguments: argparse.Namespace) -> int:
     from ..errors import ArgumentError
 
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 (whether it is there)
 
-        from ..serve.app import Settings, make_app
+        from ..serve import app  # noqa: F401
     except ImportError as error:
         raise ArgumentError(
             f"serving needs a package that is missing: {error.name}",
             "pip install 'fulgurite[llm,serve]'",
         ) from None
-    from ..serve import Engine
-
     template = None
     if arguments.template:
         with open(arguments.template, encoding="utf-8") as file:
             template = file.read()
     if arguments.slots < 1 or arguments.queue < 0 or arguments.timeout <= 0:
         raise ArgumentError("--slots, --queue or --timeout is too small", "give 1 or more")
+    with _bound(arguments.host, arguments.port) as bound:  # a busy port is told at once
+        return _run(arguments, bound, template)
+
+
+def _run(arguments: argparse.Namespace, bound: socket.socket, template: str | None) -> int:
+    import uvicorn
+
+    from ..serve import Engine
+    from ..serve.app import Settings, make_app
+
     model = model_of(arguments)
     model.tokenizer.encode("")  # a missing one is told now
     name = arguments.name or os.path.basename(os.path.normpath(arguments.path))
@@ -74,19 +83,42 @@ def _serve(arguments: argparse.Namespace) -> int:
     class Server(uvicorn.Server):  # type: ignore[misc]
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
-            for server in self.servers:
-                for socket in server.sockets:
-                    host, port = socket.getsockname()[:2]
-                    print(f"{name} at http://{host}:{port}/v1, chat page at http://{host}:{port}/",
-                          flush=True)  # fmt: skip
+            host, port = bound.getsockname()[:2]
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            print(f"{name} at {url}/v1, chat page at {url}/", flush=True)
 
     # uvicorn ends in order, then raises the signal once more for whoever had it before
     before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        Server(config).run()
+        Server(config).run(sockets=[bound])
     finally:
         engine.stop(0)
         for number, handler in before.items():
             signal.signal(number, handler)
     print("stopped", file=sys.stderr)
     return 0
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket at an address; IPv4 where a name has both."""
+    from ..errors import ArgumentError
+
+    try:
+        if not 0 <= port < 1 << 16:
+            raise OSError(f"a port is from 0 to {(1 << 16) - 1}")
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+        except BaseException:
+            made.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ArgumentError(
+            f"cannot listen on port {port} of {host!r}: {why}",
+            "give another --port (0 takes a free one) or --host",
+        ) from None
+    return made

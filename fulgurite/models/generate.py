@@ -235,8 +235,7 @@ class Generator:
         """Tokens that come after a prompt, until the text ends, a stop string comes, or enough."""
         options = options or SamplingOptions()
         ids = self.model.encode(prompt) if isinstance(prompt, str) else [int(n) for n in prompt]
-        if not ids:
-            raise ArgumentError("the prompt has no tokens", "give at least one")
+        self.check(ids)
         logits = self.batch.prefill(0, ids[self._reused(ids) :])
         self._held = list(ids)
         if self.draft is not None:
@@ -262,6 +261,17 @@ class Generator:
             else:
                 logits = self.batch.step({0: chosen})[0]
             self._held.append(chosen)
+
+    def check(self, ids: Sequence[int]) -> None:
+        """An error for a prompt that nothing can come after."""
+        if not ids:
+            raise ArgumentError("the prompt has no tokens", "give at least one")
+        context = self.model.config.context
+        if len(ids) >= context:
+            raise ArgumentError(
+                f"the prompt has {len(ids)} tokens; this model reads {context}, with its answer",
+                "give a shorter text",
+            )
 
     def _reused(self, ids: Sequence[int]) -> int:
         """How many tokens at the beginning are in the cache already; one at least is read."""

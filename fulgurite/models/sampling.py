@@ -47,19 +47,20 @@ class SamplingOptions:
             object.__setattr__(self, "stop", (self.stop,))
         object.__setattr__(self, "stop", tuple(self.stop))
         checks = {
-            "max_tokens": self.max_tokens is None or self.max_tokens >= 1,
-            "temperature": self.temperature >= 0,
-            "top_k": self.top_k >= 0,
-            "top_p": 0 < self.top_p <= 1,
-            "min_p": 0 <= self.min_p <= 1,
-            "repetition_penalty": self.repetition_penalty > 0,
-            "presence_penalty": abs(self.presence_penalty) < 1e6,
-            "frequency_penalty": abs(self.frequency_penalty) < 1e6,
-            "stop": all(isinstance(text, str) and text for text in self.stop),
+            "max_tokens": (self.max_tokens is None or self.max_tokens >= 1, "1 or more"),
+            "temperature": (0 <= self.temperature < math.inf, "0 or more"),
+            "top_k": (self.top_k >= 0, "0 (all) or more"),
+            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
+            "min_p": (0 <= self.min_p <= 1, "from 0 to 1"),
+            "repetition_penalty": (0 < self.repetition_penalty < math.inf, "above 0"),
+            "presence_penalty": (abs(self.presence_penalty) < 1e6, "below a million"),
+            "frequency_penalty": (abs(self.frequency_penalty) < 1e6, "below a million"),
+            "stop": (all(isinstance(text, str) and text for text in self.stop), "no empty text"),
+            "seed": (self.seed is None or self.seed >= 0, "0 or more"),
         }
-        for name, is_right in checks.items():
+        for name, (is_right, word) in checks.items():
             if not is_right:
-                raise ArgumentError(f"{name} is {getattr(self, name)!r}", "see SamplingOptions")
+                raise ArgumentError(f"{name} is {getattr(self, name)!r}", f"it must be {word}")
 
 
 class Sampler:

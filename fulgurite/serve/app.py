@@ -508,9 +508,12 @@ def make_app(engine: Engine, settings: Settings | None = None) -> Any:
         assert isinstance(error, FulguriteError)
         return _error(BadRequest(error.what, None, 500))
 
-    async def plain(_: HttpRequest, error: Exception) -> JSONResponse:
+    async def plain(http: HttpRequest, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        return _error(BadRequest(str(error.detail), None, error.status_code))
+        text = str(error.detail)
+        if error.status_code == 404:
+            text = f"there is no {http.url.path[:100]!r}; there are {', '.join(PATHS)}"
+        return _error(BadRequest(text, None, error.status_code))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:

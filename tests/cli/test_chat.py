@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,26 @@ def test_what_is_wrong_is_said_in_a_line(
     path = str(gguf_of(tmp_path / "tiny.gguf"))
     assert cli.main(["generate", path, "-p", "the", "--top-p", "7"]) == 1
     assert "top_p is 7" in capsys.readouterr().err
+    for more, text in (
+        (["--seed", "-4"], "seed is -4"),
+        (["-t", "nan"], "temperature is nan"),
+        (["--draft", str(tmp_path / "gone")], "there is no file"),
+        (["-p", "the " * 3000], "this model reads 2048"),
+        (["-p", ""], ""),  # its first token is enough
+    ):
+        assert cli.main(["generate", path, "-p", "the", "-n", "1", *more]) == (1 if text else 0)
+        found = capsys.readouterr()
+        assert text in found.err and (not text or not found.out)
+
+
+def test_a_port_that_is_taken_is_told_before_the_model_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for more, why in ((["--port", port], "in use"), (["--port", "70000"], "0 to 65535")):
+            assert cli.main(["serve", str(tmp_path / "none.gguf"), *more]) == 1
+            found = capsys.readouterr().err
+            assert f"cannot listen on port {more[1]}" in found and why in found

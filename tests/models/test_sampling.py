@@ -129,7 +129,8 @@ def test_only_what_is_allowed_is_chosen() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"min_p": 2}, {"top_k": -1},
-     {"repetition_penalty": 0}, {"max_tokens": 0}, {"stop": ("",)}],
+     {"repetition_penalty": 0}, {"max_tokens": 0}, {"stop": ("",)}, {"seed": -1},
+     {"temperature": float("nan")}],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(wrong))):

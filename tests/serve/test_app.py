@@ -161,7 +161,8 @@ def test_bad_requests_are_clear_errors_in_openais_form(client: Client) -> None:
         assert status == 400 and set(found["error"]) == {"message", "type", "param", "code"}, body
         assert text in found["error"]["message"], found
         assert found["error"]["type"] == "invalid_request_error"
-    assert client.ask("/nowhere")[0] == 404 and client.ask(TEXT)[0] == 405
+    status, found = client.ask("/v1/nowhere")
+    assert status == 404 and TEXT in found["error"]["message"] and client.ask(TEXT)[0] == 405
     assert client.ask(TEXT, {"prompt": "a", "max_tokens": 1})[0] == 200
 
 
