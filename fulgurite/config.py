@@ -166,16 +166,3 @@ def _changed(checked: dict[str, object]) -> Iterator[Options]:
         yield options
     finally:
         _current.reset(token)
-
-
-def as_markdown() -> str:
-    """The table of options as docs/config.md shows it."""
-    rows = [
-        f"| `{f.name}` | `FULGURITE_{f.name.upper()}` | `{f.default!r}` | {f.metadata['doc']} |"
-        for f in fields(Options)
-    ]
-    head = (
-        "# Options\n\n`with fg.config(name=value):` for a block, the environment for a process.\n"
-    )
-    table = "| option | environment | default | what it does |\n| --- | --- | --- | --- |"
-    return "\n".join([head, table, *rows]) + "\n"

@@ -1,11 +1,9 @@
 """Tests of fulgurite/config.py: one typed table, for a block or a process."""
 
-from pathlib import Path
-
 import pytest
 
 import fulgurite as fg
-from fulgurite.config import as_markdown, current, from_environment
+from fulgurite.config import current, from_environment
 from fulgurite.errors import ArgumentError
 from fulgurite.runtime.device import DeviceError
 from tests.threads import together
@@ -58,11 +56,6 @@ def test_only_options_that_change_plans_are_in_the_key() -> None:
     assert key == current().key
     with fg.config(simplify=False):
         assert current().key != key
-
-
-def test_the_page_of_options_is_generated_from_the_table() -> None:
-    page = Path(__file__).parents[1] / "docs" / "config.md"
-    assert page.read_text() == as_markdown()
 
 
 def test_an_unknown_device_is_an_error_at_once() -> None:

@@ -15,7 +15,6 @@ import itertools
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -498,15 +497,6 @@ give(find_shape=_find_shape, find_device=_find_device, find_watched=_find_watche
 # --- diagnostics ---------------------------------------------------------------------------------
 
 
-def gc_dead_refs() -> int:
-    """Drop table entries whose node is gone (normally none are left); how many there were."""
-    with _lock:
-        dead = [key for key, entry in _live.items() if entry() is None]
-        for key in dead:
-            del _live[key]
-    return len(dead)
-
-
 @compiled
 def live_nodes() -> list[Node]:
     """Every interned node that is alive now."""
@@ -515,17 +505,7 @@ def live_nodes() -> list[Node]:
     return [node for entry in entries if (node := entry()) is not None]
 
 
-def live_ids() -> frozenset[int]:
-    """The ids of every interned node that is alive now."""
-    return frozenset(node.id for node in live_nodes())
-
-
 @compiled
 def live_count() -> int:
     """How many nodes the table holds."""
     return len(_live)
-
-
-def live_counts() -> Counter[str]:
-    """How many live nodes there are of each op."""
-    return Counter(node.op.name for node in live_nodes())

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
@@ -33,7 +32,6 @@ from .operators import OPS
 from .ops.body import Body
 from .ops.effect import HOST_FUNCTIONS, HostFunction
 from .ops.leaf import BIND, CONST, SINK, VAR
-from .shape import prod, upper
 
 _DEEPEST = 64  # tuples within tuples
 _LONGEST_SIZE = 60  # characters of one symbolic size
@@ -52,42 +50,6 @@ def show(*roots: Node, origins: bool = False) -> str:
         lines = [line + _origins(node) for line, node in zip(lines, order, strict=True)]
     returned = ", ".join([names[root] for root in roots])
     return "\n".join([*lines, f"return {returned}".rstrip()])
-
-
-def summary(*roots: Node) -> str:
-    """A few lines about a graph that is too large to print."""
-    order = toposort(roots)
-    depth: dict[Node, int] = {}
-    for node in order:
-        depth[node] = 1 + max([depth[s] for s in node.src], default=0)
-    shapes = _Shapes()
-    types = [(f"{node.dtype}[{shapes.of(node)}]", node) for node in order]
-    counts = Counter([text for text, _ in types])
-    elements = {text: _elements(node, shapes) for text, node in dict(types).items()}
-    largest = sorted(counts, key=lambda text: (-elements[text], text))[:3]
-    return "\n".join(
-        [
-            f"{len(order):,} nodes, {max(depth.values(), default=0):,} deep",
-            f"ops: {_counts(Counter([node.op.name for node in order]))}",
-            f"dtypes: {_counts(Counter([node.dtype.name for node in order]))}",
-            f"largest: {', '.join([f'{text} × {counts[text]:,}' for text in largest])}",
-        ]
-    )
-
-
-def _counts(counts: Counter[str]) -> str:
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join([f"{name} {count:,}" for name, count in ordered])
-
-
-def _elements(node: Node, shapes: _Shapes) -> int:
-    """How many there are at most, -1 if unknown."""
-    if node in shapes.unknown:
-        return -1
-    try:
-        return upper(prod(node.shape))
-    except Exception:  # a broken size may fail in any way
-        return -1
 
 
 # --- a node --------------------------------------------------------------------------------------

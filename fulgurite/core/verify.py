@@ -16,7 +16,6 @@ from typing import Any
 from ..errors import ArgumentError, VerifyError
 from .dtype import DTYPES, void
 from .node import Node, Source, toposort
-from .op import Op
 from .operators import OPS
 from .text import show
 
@@ -39,11 +38,6 @@ def verify(root: Node, level: str = "tensor", stage: str = "building") -> None:
                 f"report this as a bug in {stage}, with the text of the graph: core.text.show",
                 ", ".join([str(origin) for origin in node.origins]),
             )
-
-
-def ops_of(level: str) -> list[Op]:
-    """The ops that may stand in a graph of this level."""
-    return [op for op in OPS.values() if level in op.levels]
 
 
 def _problem(node: Node, level: str) -> str | None:

@@ -12,13 +12,11 @@ import pytest
 
 from fulgurite.core import build, node
 from fulgurite.core.dtype import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
-from fulgurite.core.extension import EXTENSION
 from fulgurite.core.node import Node, annotate, constant, constant_bits, make, toposort
 from fulgurite.core.ops.elementwise import ADD, EXP, MUL, NEG
 from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
 from fulgurite.core.rewriting.rewrite import rewrite
 from fulgurite.core.rewriting.substitute import substitute
-from fulgurite.core.text import summary
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.runtime.host.evaluate import evaluate
@@ -153,25 +151,10 @@ def test_dropping_the_last_reference_frees_the_node_and_its_entry_without_the_co
 
 
 def test_no_dead_entries_are_left_behind(quiet: None) -> None:
+    before = node.live_count()
     for i in range(1000):
         EXP(x(i) * 3)
-    assert node.gc_dead_refs() == 0
-
-
-@pytest.mark.skipif(EXTENSION is not None, reason="the extension has no entries but the nodes")
-def test_gc_dead_refs_drops_entries_whose_node_is_gone() -> None:
-    key = (NEG, float32, (x(904),), "planted", None)
-    entry = node._Entry(NEG(x(905)))  # a reference without a callback: nobody removes it
-    entry.key = key
-    node._live[key] = entry
-    assert node.gc_dead_refs() == 1
-    assert key not in node._live
-
-
-def test_live_ids_and_counts_name_what_is_alive() -> None:
-    top = EXP(x(906))
-    assert top.id in node.live_ids()
-    assert node.live_counts()["exp"] >= 1
+    assert node.live_count() == before
 
 
 def test_a_200_000_deep_chain_builds_keys_rewrites_prints_and_frees_without_recursion() -> None:
@@ -184,7 +167,6 @@ def test_a_200_000_deep_chain_builds_keys_rewrites_prints_and_frees_without_recu
     assert len(top.slice) == 200_000
     assert rewrite(top, SIMPLIFY) is x()  # an even number of minus signs
     assert substitute(top, {x(): x(1)}) is not top
-    assert "200001" in summary(top).replace(",", "").replace("_", "")
     del top
     gc.collect()
     assert node.live_count() <= before + 2

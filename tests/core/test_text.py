@@ -34,11 +34,11 @@ from fulgurite.core.node import SOURCES, Node, annotate, constant, constant_bits
 from fulgurite.core.op import Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops import effect, elementwise, leaf, movement, reduce
-from fulgurite.core.ops.elementwise import ADD, EXP, NEG
-from fulgurite.core.ops.leaf import CONST, SINK, param, variable
+from fulgurite.core.ops.elementwise import EXP, NEG
+from fulgurite.core.ops.leaf import SINK, param, variable
 from fulgurite.core.origin import capture, scope
 from fulgurite.core.shape import add, as_node, mul
-from fulgurite.core.text import parse, parse_all, show, summary
+from fulgurite.core.text import parse, parse_all, show
 from fulgurite.errors import ParseError
 from tests.conftest import Golden
 from tests.samples import HOST, N, memory, sample
@@ -372,7 +372,6 @@ def raw_graphs(draw: st.DrawFn) -> list[Node]:
 @given(raw_graphs())
 def test_any_graph_comes_back_even_if_it_makes_no_sense(nodes: list[Node]) -> None:
     assert parse_all(show(*nodes)) == nodes
-    assert summary(*nodes)
 
 
 @st.composite
@@ -510,24 +509,6 @@ def test_a_very_deep_chain_is_shown(chain: Node) -> None:
     lines = show(chain).split("\n")
     assert len(lines) == 50_002
     assert lines[-2] == "%50000 = neg %49999 : float32[4, 3]"
-
-
-def test_a_very_deep_chain_has_a_summary(chain: Node, golden: Golden) -> None:
-    golden(summary(chain), "text/summary_of_a_chain.txt")
-
-
-def test_a_summary_counts_ops_dtypes_and_the_largest_shapes(golden: Golden) -> None:
-    x = param(0, (N, 1000), bfloat16)
-    wide = movement.expand(movement.reshape(x, (N, 1000, 1)), (N, 1000, 7))
-    total = reduce.reduce_node("add", elementwise.CAST(wide, arg=float32), (0, 1, 2))
-    golden(summary(SINK(total, total * 2.0)), "text/summary.txt")
-
-
-def test_a_broken_graph_has_a_summary() -> None:
-    size = param(0, (), float32)
-    nodes = [make(CONST, float32, (size,), (0, (SOURCES[0],))), make(ADD, float32)]
-    assert summary(*nodes).startswith("3 nodes, 2 deep")
-    assert summary() == "0 nodes, 0 deep\nops: \ndtypes: \nlargest: "
 
 
 def test_a_deep_chain_parses() -> None:

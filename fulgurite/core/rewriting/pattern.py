@@ -10,15 +10,14 @@ both orders of commutative ops. The invariant: what a match returns has the node
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import field
 from functools import cache
 from inspect import signature
 from math import isinf, isnan
 from sys import _getframe
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...errors import ConstantError
 from ..dtype import DTYPES, DType, Number, bool_, decode, encode
@@ -140,8 +139,6 @@ class Rule:
     left: Pattern
     build: Build  # (node, then the variables it names) -> replacement
     when: When = always
-    hits: int = 0
-    seconds: float = 0.0  # spent matching and building while profiling
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.left!r}"
@@ -191,14 +188,6 @@ class Law(Rule):
         return list(variables_of(self.left))
 
 
-class Counter(NamedTuple):
-    """How often a rule fired, and how long it took while profiling."""
-
-    rule: str
-    hits: int
-    seconds: float
-
-
 class Rules:
     """A named, ordered set of laws and rules; of those that match a node, the first one wins."""
 
@@ -206,7 +195,6 @@ class Rules:
         self.name = name
         self.rules: list[Rule] = []
         self._tables: dict[Op, _Table] = {}
-        self._profiling = False
 
     def law(
         self,
@@ -271,25 +259,10 @@ class Rules:
         if candidates is None:
             candidates = table[key] = tuple([r for r in table.rules if _possible(r, node)])
         for rule in candidates:
-            better = _timed(rule, node) if self._profiling else rule.apply(node)
+            better = rule.apply(node)
             if better is not None:
-                rule.hits += 1
                 return rule, better
         return None
-
-    def counters(self) -> list[Counter]:
-        """Hits (and time, of what was profiled) of each rule, most hits first."""
-        counts = [Counter(rule.name, rule.hits, rule.seconds) for rule in self.rules]
-        return sorted(counts, key=lambda c: -c.hits)
-
-    @contextmanager
-    def profiling(self) -> Iterator[None]:
-        """Measure the time of each rule inside the block."""
-        before, self._profiling = self._profiling, True
-        try:
-            yield
-        finally:
-            self._profiling = before
 
 
 class _Table(dict[tuple[Any, ...], tuple[Rule, ...]]):
@@ -297,14 +270,6 @@ class _Table(dict[tuple[Any, ...], tuple[Rule, ...]]):
 
     def __init__(self, rules: Rules, op: Op) -> None:
         self.rules = [r for r in rules.rules if op is r.left.op or op.family == r.left.family]
-
-
-def _timed(rule: Rule, node: Node) -> Node | None:
-    apply = rule.apply  # compiled outside the measurement
-    start = time.perf_counter()
-    better = apply(node)
-    rule.seconds += time.perf_counter() - start
-    return better
 
 
 # --- what can be said without looking deeper -----------------------------------------------------

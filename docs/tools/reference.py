@@ -1,26 +1,28 @@
-"""The reference pages, made from the tables: `python -m fulgurite.cli.gen_docs --write`.
+"""The reference pages, made from the tables: `python docs/tools/reference.py --write`.
 
-In: the op table, the laws and the public functions. Out: docs/ops.md, docs/laws.md and
-docs/functions.md. A test compares them with the files, so none can say what is no longer so.
+In: the op table, the laws, the public functions and the options. Out: docs/ops.md, docs/laws.md,
+docs/functions.md and docs/config.md. A test compares them with the files, so none can say what is
+no longer so.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import fulgurite
-
-from ..core.operators import OPS
-from ..core.rewriting.pattern import Law
-from ..graph.passes import simplify  # noqa: F401  it enters its rules
-from ..graph.passes.laws import SIMPLIFY
-from ..kernel.stream.laws import LAWS, Pattern
-from ..kernel.stream.terms import PRODUCT
+from fulgurite.config import Options
+from fulgurite.core.operators import OPS
+from fulgurite.core.rewriting.pattern import Law
+from fulgurite.graph.passes import simplify  # noqa: F401  it enters its rules
+from fulgurite.graph.passes.laws import SIMPLIFY
+from fulgurite.kernel.stream.laws import LAWS, Pattern
+from fulgurite.kernel.stream.terms import PRODUCT
 
 KINDS = {"b": "bool", "i": "signed", "u": "unsigned", "f": "float", "c": "complex"}
 PARTS = ("linalg", "fft", "random", "tree")
@@ -32,7 +34,7 @@ def ops_page() -> str:
         "# Ops", "",
         "Everything a graph is made of, from the op table (`fulgurite/core/ops/`). Users call",
         "[functions](functions.md), which are compositions of these. Levels: a tensor graph,",
-        "a kernel's body, or both. Made by `python -m fulgurite.cli.gen_docs --write`.",
+        "a kernel's body, or both. Made by `python docs/tools/reference.py --write`.",
     ]  # fmt: skip
     for family, ops in groupby(sorted(OPS.values(), key=_family), lambda op: op.family):
         lines += ["", f"## {family}", "", "| op | meaning | takes | gradient | level |",
@@ -56,7 +58,7 @@ def functions_page() -> str:
         "# Functions", "",
         "Every public name, by where it is found. Names are the array API standard's; those of",
         "NumPy and torch work too (`fulgurite/tensor/torch_aliases.py`). `help(fg.softmax)` shows",
-        "it all, with an example. Made by `python -m fulgurite.cli.gen_docs --write`.",
+        "it all, with an example. Made by `python docs/tools/reference.py --write`.",
     ]  # fmt: skip
     lines += _section("fg", fulgurite, fulgurite.__all__)
     for part in PARTS:
@@ -83,7 +85,7 @@ def _section(title: str, module: ModuleType, names: list[str]) -> list[str]:
 LAWS_TEXT = """# Laws
 
 What may replace what. `fg.explain(x, stage="simplify")` shows what they did, and the pages of
-`fulgurite viz` name each one that fired. Made by `python -m fulgurite.cli.gen_docs --write`.
+`fulgurite viz` name each one that fired. Made by `python docs/tools/reference.py --write`.
 
 ## Simplification
 
@@ -139,14 +141,32 @@ def _written(pattern: Pattern) -> str:
     return f"{name}({', '.join(parts)})"
 
 
-PAGES = {"ops.md": ops_page, "laws.md": laws_page, "functions.md": functions_page}
+def config_page() -> str:
+    """The table of options as a page."""
+    rows = [
+        f"| `{f.name}` | `FULGURITE_{f.name.upper()}` | `{f.default!r}` | {f.metadata['doc']} |"
+        for f in fields(Options)
+    ]
+    head = (
+        "# Options\n\n`with fg.config(name=value):` for a block, the environment for a process.\n"
+    )
+    table = "| option | environment | default | what it does |\n| --- | --- | --- | --- |"
+    return "\n".join([head, table, *rows]) + "\n"
+
+
+PAGES = {
+    "ops.md": ops_page,
+    "laws.md": laws_page,
+    "functions.md": functions_page,
+    "config.md": config_page,
+}
 
 
 def main(arguments: list[str]) -> int:
     """Print the pages, or with --write put them into docs/."""
     for name, page in PAGES.items():
         if "--write" in arguments:
-            target = Path(__file__).parents[2] / "docs" / name
+            target = Path(__file__).parents[1] / name
             target.write_text(page(), encoding="utf-8")
             print(f"wrote {target}")
         else:

@@ -1,4 +1,4 @@
-"""Tests of fulgurite/cli/gen_docs.py: the pages say what the tables say."""
+"""Tests of docs/tools/reference.py: the pages say what the tables say."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from fulgurite.cli.gen_docs import PAGES, main
 from fulgurite.core.operators import OPS
 from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.kernel.stream.laws import LAWS
+from tests.test_site import tool
 
 pytestmark = pytest.mark.device("none")
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
+reference = tool("reference")
+PAGES = reference.PAGES
 
 
 @pytest.mark.parametrize("name", list(PAGES))
 def test_a_page_is_what_the_tables_say(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
-    assert text == PAGES[name](), "run python -m fulgurite.cli.gen_docs --write, and read the diff"
+    assert text == PAGES[name](), "run python docs/tools/reference.py --write, and read the diff"
 
 
 def test_every_op_and_function_has_a_line() -> None:
@@ -38,5 +40,5 @@ def test_every_law_and_rule_has_a_line() -> None:
 
 
 def test_pages_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
+    assert reference.main([]) == 0
     assert "# Ops" in capsys.readouterr().out
