@@ -12,6 +12,7 @@ of 1024, ratios, and what is kept in memory beside inputs and results.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -22,7 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.harness import Worker, WorkerError, serve
+from bench.harness import Worker, WorkerError, serve, spent
+from bench.report import machine
 
 Timed = Callable[[], float]  # seconds of one call
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -39,13 +41,6 @@ def inputs(size: str) -> list[Any]:
 
     rng = np.random.default_rng(0)
     return [rng.normal(size=sizes(size)).astype(np.float32) for _ in range(4)]
-
-
-def timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Seconds of one call."""
-    start = clock()
-    call()
-    return clock() - start
 
 
 def ours(
@@ -115,8 +110,8 @@ def torch_worker(size: str, threads: int, clock: Callable[[], float]) -> None:
     attention = torch.nn.functional.scaled_dot_product_attention
     serve(
         {
-            "torch": lambda: timed(lambda: attention(*given), clock),
-            "torch, causal": lambda: timed(lambda: attention(*given, is_causal=True), clock),
+            "torch": lambda: spent(lambda: attention(*given), clock),
+            "torch, causal": lambda: spent(lambda: attention(*given, is_causal=True), clock),
         }
     )
 
@@ -131,6 +126,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--only", default="", help="lines whose name has this in it")
+    parser.add_argument("--json", type=Path, help="write ours and torch's times to this file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     clock = CLOCKS[given.clock]
@@ -138,7 +134,7 @@ def main() -> None:
         torch_worker(given.size, given.threads, clock)
         return
     plans, lines = ours(given.size, given.classes, given.threads)
-    works = {n: partial(timed, call, clock) for n, call in plans.items()}
+    works = {n: partial(spent, call, clock) for n, call in plans.items()}
     command = [given.peers, __file__, "--worker", "--size", given.size,
                "--threads", str(given.threads), "--clock", given.clock]  # fmt: skip
     with (
@@ -158,6 +154,16 @@ def main() -> None:
             for name, run in works.items():
                 best[name] = min(best[name], run())
     report(best, given.size)
+    if given.json:
+        pairs = {
+            title("attention", w): (title("chosen", w), title("torch", w)) for w in ("", "causal")
+        }
+        rows = {
+            work: {"ours": {"best": best[own] * 1e3}, "torch": {"best": best[peer] * 1e3}}
+            for work, (own, peer) in pairs.items()
+        }
+        facts = machine(given.peers, given.threads)
+        given.json.write_text(json.dumps({"machine": facts, "rows": rows}, indent=1) + "\n")
     print(*lines, sep="\n")
 
 

@@ -7,7 +7,6 @@ counts. Where the processor has AMX, or AVX512-BF16 and VNNI, both should use it
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import fulgurite as fg
+from bench.harness import least
 from fulgurite.codegen.cpu.target import target
 
 ROUNDS = 30
@@ -68,12 +68,7 @@ def row(
     kind: str, n: int, error: float, ours: Callable[[], Any], theirs: Callable[[], Any]
 ) -> None:
     """One line: our time, torch's, and our speed over torch's."""
-    best = [9.0, 9.0]
-    for _ in range(ROUNDS):
-        for i, call in enumerate((ours, theirs)):
-            start = time.perf_counter()
-            call()
-            best[i] = min(best[i], time.perf_counter() - start)
+    best = least({0: ours, 1: theirs}, ROUNDS)
     rate = 2e-9 * n**3 / best[0]
     print(f"{kind:9} {n:5} error {error:.1e}  ours {best[0] * 1e3:8.3f} ms ({rate:7.0f} GOP/s)  "
           f"torch {best[1] * 1e3:8.3f} ms  speed {best[1] / best[0]:.2f}", flush=True)  # fmt: skip

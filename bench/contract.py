@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.harness import Settings, WorkerError, parse, publish, serve
+from bench.harness import Settings, WorkerError, parse, publish, serve, times_of
 
 Array = Any
 GOAL = 1.0  # our time over the best peer's
@@ -374,14 +374,7 @@ class Worker:
         """Milliseconds of so many calls, fewer (but one) when the time is up."""
         alone = os.environ["BENCH_THREADS"] == "1"  # then the thread's own time, free of neighbours
         clock = time.thread_time if alone else time.perf_counter
-        self.call()
-        times: list[float] = []
-        while len(times) < calls and (not times or sum(times) < seconds * 1e3):
-            start = clock()
-            result = self.call()
-            times.append((clock() - start) * 1e3)
-            del result
-        return times
+        return times_of(self.call, calls, seconds, clock)
 
 
 def measure(settings: Settings, script: str = __file__) -> dict[str, dict[str, dict[str, Any]]]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import fulgurite as fg
+from bench.harness import least
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.config import current
@@ -229,14 +230,9 @@ def check_plans(cases: dict[str, fg.Tensor], repeats: int) -> None:
         normal = normalize([result.node])
         memory = [storage_of(buffer) for buffer in normal.buffers]
         every = plans(result)
-        best = [float("inf")] * len(every)
-        for _ in range(repeats):
-            for number, plan in enumerate(every):
-                for _ in range(4):
-                    start = time.perf_counter()
-                    plan.run(memory)
-                    best[number] = min(best[number], time.perf_counter() - start)
-        ratio = best[0] / min(best)
+        calls = {number: partial(plan.run, memory) for number, plan in enumerate(every)}
+        best = least(calls, repeats, each=4)
+        ratio = best[0] / min(best.values())
         near += ratio <= 1.1
         kinds = "+".join(k.kernel.kind for k in every[0].kernels)
         print(
@@ -260,13 +256,7 @@ def main() -> None:
     guess = {name: predicted(result) for name, result in results.items()}
     with fg.config(search=True, tier="native"):
         runs = {name: fg.schedule(result).run for name, result in results.items()}
-        best = dict.fromkeys(runs, float("inf"))
-        for _ in range(given.repeats):
-            for name, run in runs.items():
-                for _ in range(3):
-                    start = time.perf_counter()
-                    run()
-                    best[name] = min(best[name], time.perf_counter() - start)
+        best = least(runs, given.repeats, each=3)
     for name, seconds in best.items():
         print(
             f"{name:34} predicted {guess[name] / 1e3:10.1f} us, measured {seconds * 1e6:10.1f} us"

@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from bench.harness import best
+
 LAYERS, WIDTH, HEADS, VOCABULARY = 8, 512, 8, 97
 PROMPT, TOKENS = 32, 256
 RNG = np.random.default_rng(0)
@@ -29,12 +31,7 @@ RNG = np.random.default_rng(0)
 
 def _cpu(run: Callable[[], object], times: int) -> float:
     """The least CPU time of some runs, in ms."""
-    found = []
-    for _ in range(times):
-        begin = time.process_time()
-        run()
-        found.append(time.process_time() - begin)
-    return min(found) * 1e3
+    return best(run, rounds=times) / 1e3
 
 
 def _weights(shape: tuple[int, ...]) -> Any:

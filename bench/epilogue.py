@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from bench.harness import least
+
 Work = Callable[[], Any]
 
 
@@ -125,17 +127,10 @@ def main() -> None:
         os.environ["FULGURITE_CACHE_DIR"] = folder
         clock = time.thread_time if options.threads == 1 else time.perf_counter
         found = works(options.size)
-        best = dict.fromkeys(found, float("inf"))
-        for work in found.values():
-            work()
-        for _ in range(options.turns):
-            for name, work in found.items():
-                start = clock()
-                work()
-                best[name] = min(best[name], clock() - start)
-        for name, least in best.items():
-            ratio = least / best[name.split()[0]]
-            print(f"{name:26} {least * 1e3:8.2f} ms  {ratio:.3f} of the product alone")
+        best = least(found, options.turns + 1, clock)
+        for name, seconds in best.items():
+            ratio = seconds / best[name.split()[0]]
+            print(f"{name:26} {seconds * 1e3:8.2f} ms  {ratio:.3f} of the product alone")
         times = new_epilogues()
         whole, compiling = [t for t, _, _ in times], [t for _, t, _ in times]
         print(f"a new epilogue: CPU {min(whole):.1f} ms at least, {median(whole):.1f} in the middle"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import select
 import signal
@@ -27,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -47,6 +48,9 @@ class Work:
 
 Load = Callable[[], Callable[[str], Work]]  # import a system; then prepare works by name
 Measure = Callable[[], Mapping[str, float]]
+Call = Callable[[], object]
+Clock = Callable[[], float]
+Name = TypeVar("Name")
 
 
 # What happens in a worker.
@@ -100,24 +104,41 @@ class Timer:
         assert self.work is not None
         alone = os.environ["BENCH_THREADS"] == "1"
         clock = time.process_time if alone else time.perf_counter
-        self.work.call()  # the caches are the other systems' after their turn
-        times: list[float] = []
-        while len(times) < calls and (not times or sum(times) < seconds * 1e3):
-            start = clock()
-            result = self.work.call()
-            times.append((clock() - start) * 1e3)
-            del result  # an equal graph with a living value would not be computed again
-        return times
+        return times_of(self.work.call, calls, seconds, clock)
 
 
-def best(work: Callable[[], object], count: int = 1, rounds: int = 5) -> float:
-    """Microseconds of CPU time per unit, the best of several rounds; for measures to use."""
-    times = []
+def spent(call: Call, clock: Clock) -> float:
+    """Seconds of one call."""
+    start = clock()
+    result = call()
+    seconds = clock() - start
+    del result  # an equal graph with a living value would not be computed again
+    return seconds
+
+
+def times_of(call: Call, calls: int, seconds: float, clock: Clock) -> list[float]:
+    """Milliseconds of so many calls, fewer (but one) when the time is up."""
+    call()  # the caches are the other systems' after their turn
+    times: list[float] = []
+    while len(times) < calls and (not times or sum(times) < seconds * 1e3):
+        times.append(spent(call, clock) * 1e3)
+    return times
+
+
+def least(
+    calls: Mapping[Name, Call], rounds: int, clock: Clock = time.perf_counter, each: int = 1
+) -> dict[Name, float]:
+    """The least seconds of each call; they take turns, so many calls each."""
+    found = dict.fromkeys(calls, math.inf)
     for _ in range(rounds):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times) / count * 1e6
+        for name, call in calls.items():
+            found[name] = min(found[name], *[spent(call, clock) for _ in range(each)])
+    return found
+
+
+def best(work: Call, count: int = 1, rounds: int = 5) -> float:
+    """Microseconds of CPU time per unit, the best of several rounds; for measures to use."""
+    return least({"": work}, rounds, time.process_time)[""] / count * 1e6
 
 
 # What happens in the process that asks.

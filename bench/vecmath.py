@@ -19,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.harness import least
 from fulgurite.codegen.cpu.llvm.compiler import compile_object
 from fulgurite.codegen.cpu.llvm.emitter import Emitter, Val, scalar_type
 from fulgurite.codegen.cpu.llvm.loader import load
@@ -104,12 +105,7 @@ def main() -> None:
     for name in sys.argv[1:] or FUNCTIONS:
         for dtype in (float32, float64):
             found, spent = contenders(name, dtype)
-            best = dict.fromkeys(found, float("inf"))
-            for _ in range(TURNS):
-                for who, call in found.items():
-                    started = time.perf_counter()
-                    call()
-                    best[who] = min(best[who], time.perf_counter() - started)
+            best = least(found, TURNS)
             times = "  ".join(f"{who} {t / COUNT * 1e9:6.3f}" for who, t in best.items())
             print(f"{name:7} {dtype.name}  {times}  compile {spent * 1e3:.1f} ms", flush=True)
 
