@@ -161,17 +161,12 @@ def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
         stages["search"] = "\n".join(map(str, reports.regions))
     kernels = tuple([_report(item, found, device) for item in found.items])
     if stage is not None:
-        for kernel in dict.fromkeys([item.kernel for item in found.items]):
-            trace_kernel(kernel, device, looked)
+        _trace(found, device, looked)
         stages = _stage(stage, seen)
     beside = get_device(device).workspace_bytes([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
-    rest = cache_key(device, options, donated)
-    dynamic = options.dynamic and get_device(device).sizes_vary and not normal.values and not tiny
-    sizes = sizes_report(*normal.key, rest) if dynamic else ()
-    state = _cache_state(normal, rest)
-    if state != "hit" and dynamic and has_plan(normal, rest):
-        state = "hit: a plan for many sizes"
+    may_vary = options.dynamic and get_device(device).sizes_vary and not normal.values and not tiny
+    state, sizes = _cache_state(normal, cache_key(device, options, donated), may_vary)
     return Explanation(kernels, stages, state, peak, reports.regions, tiny, sizes)
 
 
@@ -202,6 +197,11 @@ def _stage(name: str, seen: list[tuple[str, str]]) -> dict[str, str]:
         return {name: "it does not run for this graph"}
     before, after = ["\n\n".join(texts) for texts in zip(*seen, strict=True)]
     return {f"before {name}": before, name: after}
+
+
+def _trace(schedule: Schedule, device: str, observe: Observe) -> None:
+    for kernel in dict.fromkeys([item.kernel for item in schedule.items]):
+        trace_kernel(kernel, device, observe)
 
 
 def trace_kernel(kernel: Kernel, device: str, observe: Observe) -> None:
@@ -269,7 +269,19 @@ def _times(kernel: Kernel) -> int:
 # --- the cache -----------------------------------------------------------------------------------
 
 
-def _cache_state(normal: Normal, rest: tuple[Hashable, ...]) -> str:
+def _cache_state(
+    normal: Normal, rest: tuple[Hashable, ...], may_vary: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Whether a graph's plan is known, and what is known of its sizes where they may vary."""
+    state = _member_state(normal, rest)
+    if not may_vary:
+        return state, ()
+    if state != "hit" and has_plan(normal, rest):
+        state = "hit: a plan for many sizes"
+    return state, sizes_report(*normal.key, rest)
+
+
+def _member_state(normal: Normal, rest: tuple[Hashable, ...]) -> str:
     family = FAMILIES().peek((normal.structure, *rest))
     if family is not None:
         if family.find(normal.constants) is not None:

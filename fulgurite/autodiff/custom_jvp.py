@@ -9,28 +9,25 @@ called only when a derivative is taken.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
 from typing import Any
 
 import numpy as np
 
-from ..core import build
 from ..core.gradient import gradients
 from ..core.node import Node, constant_like
 from ..core.ops.effect import WATCH, unwatch, watch
 from ..core.ops.transform import Rule, override
-from ..core.shape import show
-from ..errors import ArgumentError, GradientError, ShapeError
+from ..errors import ArgumentError, GradientError
 from ..tensor import Tensor, node_of, transforming, wrap
 from ..tree import Form, flatten, leaves_like, unflatten
+from .custom_vjp import Custom, checked
 from .grad import check_callable, new_scope, watched_leaf
 
 Jvp = Callable[..., tuple[Any, Any]]
 
 
-class custom_jvp:
+class custom_jvp(Custom):
     """A function with a forward derivative of its own, from which its gradient comes too.
 
     `defjvp(rule)`: the rule takes two tuples, the arguments and how each of them moves, and returns
@@ -53,12 +50,8 @@ class custom_jvp:
     def __init__(
         self, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()
     ) -> None:
-        check_callable(function)
-        self.function = function
-        given = [nondiff_argnums] if isinstance(nondiff_argnums, int) else list(nondiff_argnums)
-        self.fixed = sorted(set(given))
+        super().__init__(function, nondiff_argnums)
         self.rule: Jvp | None = None
-        update_wrapper(self, function)
 
     def defjvp(self, rule: Jvp) -> Jvp:
         """Set how the result moves: `rule(primals, tangents)` gives it and its tangent."""
@@ -68,7 +61,7 @@ class custom_jvp:
 
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
         """Set how the result moves by each argument: `rule(tangent, result, *arguments)`."""
-        if self.fixed:
+        if self.nondiff:
             raise ArgumentError("defjvps with nondiff_argnums", "use defjvp")
 
         def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -93,29 +86,18 @@ class custom_jvp:
 
         self.rule = rule
 
-    @property
-    def name(self) -> str:
-        """The function's name, for messages."""
-        return getattr(self.function, "__name__", "the function")
-
-    def __get__(self, owner: object, kind: type | None = None) -> Any:
-        """As a method: the owner is the first argument."""
-        return self if owner is None else lambda *args, **named: self(owner, *args, **named)
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        given = self._positional(args, keywords)
-        places = [self._place(i, len(given)) for i in self.fixed]
-        fixed = tuple([given[i] for i in places])
-        leaves, form = flatten(tuple([a for i, a in enumerate(given) if i not in places]))
+    def called(self, args: tuple[Any, ...]) -> Any:
+        fixed = tuple([args[i] for i in self.nondiff])
+        leaves, form = flatten(tuple([a for i, a in enumerate(args) if i not in self.nondiff]))
         scope = new_scope()
         inputs, inside, watches = _watched(leaves, scope)
         if not any([node.watched for node in inputs]):
-            return self.function(*given)
+            return self.function(*args)
         if self.rule is None:
             raise GradientError(f"{self.name} has no derivative yet", "set it with defjvp(rule)")
         mixed = list(unflatten(form, inside))
-        for i in sorted(set(places)):
-            mixed.insert(i, given[i])
+        for i in self.nondiff:
+            mixed.insert(i, args[i])
         with transforming():
             outputs, out_form = flatten(self.function(*mixed))
         values = [node_of(output) for output in outputs]
@@ -126,23 +108,6 @@ class custom_jvp:
             override(rule, i, unwatch(value, scope), inputs) for i, value in enumerate(values)
         ]
         return unflatten(out_form, [wrap(result) for result in results])
-
-    def _positional(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments of a call by position, with those that were left out."""
-        bound = inspect.signature(self.function).bind(*args, **keywords)
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise ArgumentError(
-                f"{self.name} takes keywords that have no place", "make them positional"
-            )
-        return bound.args
-
-    def _place(self, number: int, count: int) -> int:
-        if not -count <= number < count:
-            raise ArgumentError(
-                f"there is no argument {number} of {count}", "nondiff_argnums names arguments"
-            )
-        return number % count
 
 
 def _watched(leaves: Sequence[Any], scope: int) -> tuple[list[Node], list[Any], set[Node]]:
@@ -198,14 +163,8 @@ class _Call:
         shape, dtype = self.kinds[place]
         if tangent is None or not dtype.is_inexact:
             return None
-        node = build.cast(node_of(tangent), dtype)
-        if node.shape != shape:
-            raise ShapeError(
-                f"the rule of {self.name} returned a tangent of shape {show(node.shape)} for a "
-                f"result of shape {show(shape)}",
-                "they must be equal",
-            )
-        return node
+        what = f"the rule of {self.name} returned a tangent"
+        return checked(tangent, shape, dtype, what, "a result")
 
     def backward(self, flows: Sequence[Node | None], *inputs: Node) -> list[Node | None]:
         """The gradients of the inputs: the rule's by the tangents, which it is linear in."""

@@ -28,7 +28,42 @@ from ..tree import Form, flatten, leaves_like, unflatten
 from .grad import check_callable, new_scope, places_of, watched_leaf
 
 
-class custom_vjp:
+class Custom:
+    """What functions with derivatives of their own share: name, signature, how one is called."""
+
+    def __init__(
+        self, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()
+    ) -> None:
+        check_callable(function)
+        self.function = function
+        self.signature = _signature(function)
+        self.nondiff = sorted(_places(nondiff_argnums, self.signature))
+        update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """The function's name, for messages."""
+        return getattr(self.function, "__name__", "the function")
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        """As a method: the owner is the first argument."""
+        return self if owner is None else lambda *args, **named: self(owner, *args, **named)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        bound = self.signature.bind(*args, **keywords)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise ArgumentError(
+                f"{self.name} takes keywords that have no place", "make them positional"
+            )
+        return self.called(bound.args)
+
+    def called(self, args: tuple[Any, ...]) -> Any:
+        """The result for arguments by position, with those that were left out."""
+        raise NotImplementedError
+
+
+class custom_vjp(Custom):
     """A function with a gradient of its own.
 
     `defvjp(forward, backward)`: `forward` takes the arguments and returns the result and whatever
@@ -51,13 +86,9 @@ class custom_vjp:
     def __init__(
         self, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()
     ) -> None:
-        check_callable(function)
-        self.function = function
-        self.signature = _signature(function)
-        self.nondiff = sorted(_places(nondiff_argnums, self.signature))
+        super().__init__(function, nondiff_argnums)
         self.forward: Callable[..., tuple[Any, Any]] | None = None
         self.backward: Callable[..., Sequence[Any]] | None = None
-        update_wrapper(self, function)
 
     def defvjp(
         self,
@@ -80,30 +111,15 @@ class custom_vjp:
         first = len(self.nondiff)
         self.defvjp(forward, lambda *given: rule(given[-1], given[first][0], *given[first][1]))
 
-    def __get__(self, owner: object, kind: type | None = None) -> Any:
-        """As a method: the owner is the first argument."""
-        return self if owner is None else lambda *args, **named: self(owner, *args, **named)
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        bound = self.signature.bind(*args, **keywords)
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise ArgumentError(
-                f"{self.name} takes keywords that have no place", "make them positional"
-            )
-        call = _Call(self, bound.args)
+    def called(self, args: tuple[Any, ...]) -> Any:
+        call = _Call(self, args)
         if not any([node.watched for node in call.inputs]):
-            return self.function(*bound.args)
+            return self.function(*args)
         if self.forward is None:
             raise GradientError(
                 f"{self.name} has no gradient yet", "set it with defvjp(forward, backward)"
             )
         return call.later() if self in _FORWARD.running else call.now()
-
-    @property
-    def name(self) -> str:
-        """The function's name, for messages."""
-        return getattr(self.function, "__name__", "the function")
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
@@ -236,8 +252,10 @@ class _Call:
             flow = [_flow(f, *kind) for f, kind in zip(flows, kinds, strict=True)]
             found = pull(given, unflatten(form, flow))
             own = [g for g, moving in zip(found, moves, strict=True) if moving]
-            checked = [_share(g, *k, name) for g, k in zip(own, input_kinds, strict=True)]
-            return [*checked, *[None for _ in given[len(checked) :]]]
+            what = f"the backward of {name} returned a gradient"
+            pairs = zip(own, input_kinds, strict=True)
+            shares = [checked(g, *kind, what, "an argument") for g, kind in pairs]
+            return [*shares, *[None for _ in given[len(shares) :]]]
 
         rule = Rule(name, backward, len(values))
         inputs = [*self.inputs, *saved]
@@ -283,14 +301,14 @@ def _shares(shares: Any, form: Form, name: str) -> list[Any]:
     return found
 
 
-def _share(share: Any, shape: Shape, dtype: DType, name: str) -> Node | None:
-    if share is None:
+def checked(found: Any, shape: Shape, dtype: DType, what: str, of: str) -> Node | None:
+    """A derivative that a rule returned; its shape is that of what it belongs to."""
+    if found is None:
         return None
-    node = build.cast(node_of(share), dtype)
+    node = build.cast(node_of(found), dtype)
     if node.shape != shape:
         raise ShapeError(
-            f"the backward of {name} returned a gradient of shape {show(node.shape)} for an "
-            f"argument of shape {show(shape)}",
+            f"{what} of shape {show(node.shape)} for {of} of shape {show(shape)}",
             "they must be equal",
         )
     return node

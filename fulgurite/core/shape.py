@@ -7,7 +7,7 @@ exact division is an atom. Ints, which are nearly all sizes, take the first line
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from ..errors import ShapeError
@@ -117,22 +117,25 @@ def broadcast(*shapes: Shape) -> Shape:
             return found
     elif all([s == first for s in shapes]):
         return first
-    out: list[Size] = []
-    for place in range(1, max(map(len, shapes)) + 1):
-        size: Size = 1
-        for shape in shapes:
-            if place > len(shape) or (other := shape[-place]) == 1 or same(size, other):
-                continue
-            if size != 1:
-                texts = " and ".join(show(s) for s in dict.fromkeys(shapes))
-                raise ShapeError(
-                    f"shapes {texts} do not broadcast: {size_text(size)} against "
-                    f"{size_text(other)} in dimension -{place}",
-                    "sizes must agree or be 1, counted from the right",
-                )
-            size = other
-        out.append(size)
-    return tuple(reversed(out))
+    ndim = max(map(len, shapes))
+    return tuple([_stretched_at(shapes, place) for place in range(ndim, 0, -1)])
+
+
+def _stretched_at(shapes: Sequence[Shape], place: int) -> Size:
+    """The size that all shapes stretch to in a dimension, counted from the right."""
+    size: Size = 1
+    for shape in shapes:
+        if place > len(shape) or (other := shape[-place]) == 1 or same(size, other):
+            continue
+        if size != 1:
+            texts = " and ".join(show(s) for s in dict.fromkeys(shapes))
+            raise ShapeError(
+                f"shapes {texts} do not broadcast: {size_text(size)} against "
+                f"{size_text(other)} in dimension -{place}",
+                "sizes must agree or be 1, counted from the right",
+            )
+        size = other
+    return size
 
 
 def _stretched(first: Shape, second: Shape) -> Shape | None:
@@ -162,7 +165,7 @@ def show(shape: Shape) -> str:
 def _polynomial(size: Size) -> Polynomial:
     """The normal form; each shared part is computed once, whatever the depth."""
     if isinstance(size, int):
-        return {(): size} if size else {}
+        return _number(size)
     if size.op.name in _ATOMS:
         return _one_step(size, {})
     known: dict[Node, Polynomial] = {}
@@ -179,14 +182,9 @@ def _one_step(size: Node, known: dict[Node, Polynomial]) -> Polynomial:
     if name == "const":
         value = size.value
         assert isinstance(value, int)
-        return {(): value} if value else {}
-    if name in ("add", "sub"):
-        a, b = (known[s] for s in size.src)
-        return _sum(a, b, 1 if name == "add" else -1)
-    if name == "mul":
-        return _product(*[known[s] for s in size.src])
-    if name == "neg":
-        return _sum({}, known[size.src[0]], -1)
+        return _number(value)
+    if name in _RINGS:
+        return _RINGS[name](*[known[s] for s in size.src])
     if name in ("floordiv", "mod"):  # 2 * n // 2, which somebody wrote
         exact = _exact_quotient(*[known[s] for s in size.src])
         if exact is not None:
@@ -194,11 +192,15 @@ def _one_step(size: Node, known: dict[Node, Polynomial]) -> Polynomial:
     if size.src and name != "bind":  # 7 // 2, once n is known to be 7
         low, high = _limits(size)
         if low == high:
-            return {(): low} if low else {}
+            return _number(low)
     return {(size,): 1}
 
 
-def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
+def _number(value: int) -> Polynomial:
+    return {(): value} if value else {}
+
+
+def _sum(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
     out = dict(a)
     for monomial, factor in b.items():
         out[monomial] = out.get(monomial, 0) + sign * factor
@@ -212,6 +214,14 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial:
             key = tuple(sorted((*m, *n), key=_order))
             out[key] = out.get(key, 0) + c * d
     return {m: c for m, c in out.items() if c}
+
+
+_RINGS: dict[str, Callable[..., Polynomial]] = {
+    "add": _sum,
+    "sub": lambda a, b: _sum(a, b, -1),
+    "mul": _product,
+    "neg": lambda a: _sum({}, a, -1),
+}
 
 
 def _exact_quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:

@@ -18,7 +18,7 @@ from ..core.dtype import (
 from ..errors import ArgumentError
 from ..runtime.device import device_names
 from ..tensor import Tensor
-from .dlpack import CODES
+from .device_dlpack import SMALL
 
 VERSION = "2025.12"
 
@@ -51,7 +51,7 @@ class Info:
 
         return {
             d.name: d for d in DTYPES
-            if d.bits in (1, 8, 16, 32, 64, 128) and d not in CODES and d.name != "float16"
+            if d.bits in (1, 8, 16, 32, 64, 128) and d.name not in SMALL and d.name != "float16"
             and (kind is None or isdtype(d, kind))
         }  # fmt: skip
 

@@ -21,7 +21,7 @@ VERSIONED, PLAIN = b"dltensor_versioned", b"dltensor"
 USED = {VERSIONED: b"used_dltensor_versioned", PLAIN: b"used_dltensor"}
 READ_ONLY = 1  # a flag of version 1.0
 KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # DLPack's codes
-SMALL = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
+SMALL = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}  # those that NumPy lacks
 
 
 class Type(ctypes.Structure):

@@ -8,61 +8,21 @@ NumPy's own, so that their lifetime is NumPy's care; for the dtypes that NumPy d
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
-from .._lazy import FORK_LOCK
 from ..core import build
-from ..core.dtype import (
-    DType,
-    bfloat16,
-    float8_e4m3fn,
-    float8_e5m2,
-)
+from ..core.dtype import DType, dtype_of
 from ..errors import DataError
 from ..graph.ir.registry import REGISTRY
 from ..runtime.device import device_names, get_device
 from ..runtime.realize import storage_of, value_node
 from ..tensor import Tensor, from_numpy, wrap
+from .device_dlpack import SMALL, Borrowed, contents, lent_capsule
 
 _CPU = (1, 0)  # DLPack's name of the host
-CODES = {bfloat16: 4, float8_e4m3fn: 10, float8_e5m2: 12}  # DLPack's codes that NumPy lacks
-_BY_CODE = {code: dtype for dtype, code in CODES.items()}
-
-
-class _Type(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
-
-
-class _Contents(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32), ("dtype", _Type), ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
-    )  # fmt: skip
-
-
-class _Versioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Contents),
-    )  # fmt: skip
-
-
-def _contents(capsule: object) -> _Contents:
-    """What a capsule that nobody has consumed tells about its array."""
-    api = ctypes.pythonapi
-    api.PyCapsule_IsValid.argtypes = api.PyCapsule_GetPointer.argtypes = (
-        ctypes.py_object, ctypes.c_char_p,
-    )  # fmt: skip
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    for name, kind in ((b"dltensor_versioned", _Versioned), (b"dltensor", _Contents)):
-        if api.PyCapsule_IsValid(capsule, name):
-            found = kind.from_address(api.PyCapsule_GetPointer(capsule, name))
-            return found.tensor if isinstance(found, _Versioned) else found
-    raise DataError("this is no DLPack capsule", "pass an array of a library that knows DLPack")
+_BY_CODE = {code: dtype_of(name) for name, code in SMALL.items()}
 
 
 class _Once:
@@ -103,7 +63,7 @@ def _shown(x: Tensor, version: tuple[int, int] | None, copy: bool | None) -> obj
     if not all([isinstance(n, int) for n in x.shape]):
         x = Tensor(x.numpy())
     shown = x.__array__()
-    narrow = CODES.get(x.dtype)
+    narrow = SMALL.get(x.dtype.name)
     raw = shown if narrow is None else shown.view(f"u{x.dtype.itemsize}")
     if copy or version is None:
         if copy is False:
@@ -111,7 +71,7 @@ def _shown(x: Tensor, version: tuple[int, int] | None, copy: bool | None) -> obj
         raw = raw.copy()
     capsule = raw.__dlpack__() if version is None else raw.__dlpack__(max_version=version)
     if narrow is not None:
-        _contents(capsule).dtype.code = narrow
+        contents(capsule)[1].tensor.dtype.code = narrow
     return capsule
 
 
@@ -126,9 +86,7 @@ def _lent(x: Tensor, backend: Any, versioned: bool, copy: bool | None, stream: A
     if copy or not versioned:
         buffer = backend.copied(buffer)
     returned = backend.lend(buffer, stream)
-    with FORK_LOCK:
-        from . import device_dlpack
-    return device_dlpack.lent_capsule(buffer, shape, x.dtype, backend.dlpack, versioned, returned)
+    return lent_capsule(buffer, shape, x.dtype, backend.dlpack, versioned, returned)
 
 
 def _borrowed(x: Any, place: tuple[int, int], device: str | None, copy: bool | None) -> Tensor:
@@ -141,9 +99,7 @@ def _borrowed(x: Any, place: tuple[int, int], device: str | None, copy: bool | N
         capsule = x.__dlpack__(stream=backend.stream.handle, max_version=(1, 0))
     except TypeError:  # written before version 1.0, or for hosts
         return _from_host(x, device, copy)
-    with FORK_LOCK:
-        from . import device_dlpack
-    found = device_dlpack.Borrowed(capsule)
+    found = Borrowed(capsule)
     if not found.is_contiguous:
         found.close()
         raise DataError("the array's elements do not follow each other", "make it contiguous first")
@@ -175,7 +131,7 @@ def _from_host(x: Any, device: str | None, copy: bool | None) -> Tensor:
         capsule = x.__dlpack__(max_version=(1, 0))
     except TypeError:  # written before version 1.0
         capsule = x.__dlpack__()
-    about = _contents(capsule).dtype
+    about = contents(capsule)[1].tensor.dtype
     narrow: DType | None = _BY_CODE.get(about.code)
     if narrow is not None:
         about.code = 1  # unsigned integers of the same width

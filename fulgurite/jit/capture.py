@@ -378,12 +378,7 @@ class Capture:
                 if base is None:
                     realize([tensor.entry])
                     continue
-                axes = self.dynamic.get(path)
-                if axes and base.op is UNSHARD:
-                    raise Inline(f"{path} is kept in shards, and its sizes are to vary")
-                how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
-                for d, var in how.axes if how else ():
-                    self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
+                how = self._varying(name, path, base)
                 shape: Any
                 shape, free = self._shape(number, base)
                 held = memory_node(base)
@@ -401,6 +396,18 @@ class Capture:
                         Placeholder(tensor, path, old, base, buffer, node, how, free)
                     )
                     break
+
+    def _varying(self, name: str, path: str, base: Node) -> Varying | None:
+        """How the sizes of a tensor vary, if its argument is marked; its variables are noted."""
+        axes = self.dynamic.get(path)
+        if not axes:
+            return None
+        if base.op is UNSHARD:
+            raise Inline(f"{path} is kept in shards, and its sizes are to vary")
+        how = varying(axes, base.shape, path)  # type: ignore[arg-type]
+        for d, var in how.axes:
+            self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
+        return how
 
     def _put_back(self) -> None:
         """Bind every tensor to what it was, unless another thread assigned it meanwhile."""

@@ -180,11 +180,8 @@ class Replay:
         self.varies = any([e.varying is not None for e in expected])
         # do sizes of results differ from call to call?
         self.sized = any([type(n) is not int for root in roots for n in root.shape])
-        at: dict[str, list[tuple[int, int]]] = {}  # by kind of an input: its place and number
-        for place, p in enumerate(places):
-            at.setdefault(p.kind, []).append((place, p.number))
-        self.at, self.arrays_at = at.get("tensor", []), at.get("array", [])
-        self.key_at = [place for place, _ in at.get("key", ())]
+        self.at, self.arrays_at = self._of_kind("tensor"), self._of_kind("array")
+        self.key_at = [place for place, _ in self._of_kind("key")]
         self.written = [i for i, _ in assigned]
         params = self.params = {number: place for place, number in self.at}
         self.gifts = self._gifts(given)  # results that may take a given tensor's memory
@@ -206,7 +203,14 @@ class Replay:
         self.slow = False  # is no plan of it one native call?
         self.fed = bool(numbers or blocks or self.arrays_at)
         # the tensors that may be indices: a launch whose checks nobody has asked about keeps them
-        self.index_at = [i for i, e in enumerate(expected) if e.dtype.kind in "iu"]
+        self.index_at = self._index_places()
+
+    def _index_places(self) -> list[int]:
+        return [i for i, like in enumerate(self.expected) if like.dtype.kind in "iu"]
+
+    def _of_kind(self, kind: str) -> list[tuple[int, int]]:
+        """The inputs of a kind: place and number."""
+        return [(at, place.number) for at, place in enumerate(self.places) if place.kind == kind]
 
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""

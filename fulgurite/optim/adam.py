@@ -12,7 +12,7 @@ from typing import Any
 
 from ..functional.math.elementwise import maximum, sign, where
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Slots, State, bias
+from .optimizer import Group, Now, Optimizer, Slots, State, Updated, bias
 
 
 class Adam(Optimizer):
@@ -43,7 +43,7 @@ class Adam(Optimizer):
         found: Slots = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
         return found | {"max_exp_avg_sq": 0.0} if group["amsgrad"] else found
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         b1, b2 = group["betas"]
         now = {
             "size": (group.rate / bias(step, b1)).contiguous(),
@@ -53,9 +53,7 @@ class Adam(Optimizer):
             now["keep"] = (1 - group.rate * group["weight_decay"]).contiguous()
         return now
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         b1, b2 = group["betas"]
         if "keep" in now:
             param = param * now["keep"]
@@ -103,9 +101,7 @@ class Lion(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"exp_avg": 0.0}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         b1, b2 = group["betas"]
         mean = state["exp_avg"]
         way = sign(mean * b1 + grad * (1 - b1))
@@ -128,7 +124,7 @@ class LAMB(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         b1, b2 = group["betas"]
         return {
             "lr": group.rate,
@@ -136,9 +132,7 @@ class LAMB(Optimizer):
             "root": bias(step, b2).sqrt().contiguous(),
         }
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         b1, b2 = group["betas"]
         mean = state["exp_avg"] + (grad - state["exp_avg"]) * (1 - b1)
         square = state["exp_avg_sq"] * b2 + grad * grad * (1 - b2)

@@ -44,10 +44,7 @@ class LambdaLR(LRScheduler):
     """The first rate times a function of the count; a list has one for each group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Any) -> None:
-        count = len(optimizer.param_groups)
-        self.lambdas = list(lr_lambda) if isinstance(lr_lambda, Sequence) else [lr_lambda] * count
-        if len(self.lambdas) != count:
-            raise ArgumentError(f"{len(self.lambdas)} functions", f"give one for each of {count}")
+        self.lambdas = _of_each(optimizer, lr_lambda, "functions")
         super().__init__(optimizer, lambda base, step: base)
 
     def _rate(self, place: int, base: float) -> float:
@@ -164,10 +161,7 @@ class OneCycleLR(LRScheduler):
         positive("total_steps, or epochs * steps_per_epoch,", count)
         if anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(f"anneal_strategy is {anneal_strategy!r}", 'use "cos" or "linear"')
-        groups = len(optimizer.param_groups)
-        self.tops = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * groups
-        if len(self.tops) != groups:
-            raise ArgumentError(f"{len(self.tops)} rates", f"give one for each of {groups}")
+        self.tops: list[float] = _of_each(optimizer, max_lr, "rates")
         top, first = float(pct_start * count) - 1, 1 / div_factor
         self.phases = [(top, first, 1.0)]  # where each ends, and the factors it goes between
         if three_phase:
@@ -228,7 +222,8 @@ class CyclicLR(LRScheduler):
         if scale_mode not in ("cycle", "iterations"):
             raise ArgumentError(f"scale_mode is {scale_mode!r}", 'use "cycle" or "iterations"')
         self.scale_fn, self.by_cycle = scale_fn, scale_mode == "cycle"
-        self.lows, self.tops = (_of_each(optimizer, rate) for rate in (base_lr, max_lr))
+        self.lows: list[float] = _of_each(optimizer, base_lr)
+        self.tops: list[float] = _of_each(optimizer, max_lr)
         self.moments: list[tuple[float, float]] = []
         if cycle_momentum:
             if not all(_momentum_of(group) for group in optimizer.param_groups):
@@ -265,12 +260,12 @@ def _momentum_of(group: Mapping[str, Any]) -> bool:
     return "momentum" in group or "betas" in group
 
 
-def _of_each(optimizer: Optimizer, value: float | Sequence[float]) -> list[float]:
-    """One number for each group."""
+def _of_each(optimizer: Optimizer, value: Any, what: str = "numbers") -> list[Any]:
+    """One number, or function, for each group."""
     count = len(optimizer.param_groups)
     found = list(value) if isinstance(value, Sequence) else [value] * count
     if len(found) != count:
-        raise ArgumentError(f"{len(found)} numbers", f"give one for each of {count} groups")
+        raise ArgumentError(f"{len(found)} {what}", f"give one for each of {count} groups")
     return found
 
 
@@ -316,10 +311,7 @@ class ReduceLROnPlateau:
                 f"mode {mode!r}, threshold_mode {threshold_mode!r}, factor {factor}",
                 '"min" or "max", "rel" or "abs", and a factor below 1',
             )
-        groups = len(optimizer.param_groups)
-        self.least = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
-        if len(self.least) != groups:
-            raise ArgumentError(f"{len(self.least)} rates", f"give one for each of {groups}")
+        self.least = _of_each(optimizer, min_lr, "rates")
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
         self.threshold, self.relative = threshold, threshold_mode == "rel"
         self.cooldown, self.eps = cooldown, eps

@@ -16,7 +16,7 @@ from ..core.dtype import dtype_of
 from ..errors import ArgumentError, ShapeError
 from ..functional.math.elementwise import clip, maximum, minimum
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Slots, State
+from .optimizer import Group, Now, Optimizer, Slots, State, Updated
 
 
 class Adafactor(Optimizer):
@@ -38,16 +38,14 @@ class Adafactor(Optimizer):
         *rest, rows, columns = param.shape
         return {"row_var": (*rest, rows, 1), "col_var": (*rest, 1, columns)}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         return {
             "share": (step ** group["beta2_decay"]).contiguous(),
             "size": minimum(group.rate, step**-0.5).contiguous(),
             "keep": (1 - group.rate * group["weight_decay"]).contiguous(),
         }
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         least, smallest = group["eps"]
         if least is None:
             least = float(_eps(param))
@@ -68,7 +66,7 @@ class Adafactor(Optimizer):
         return param - size / clip(length, 1.0, None) * way, kept
 
 
-def _toward(old: Tensor, new: Tensor, share: Tensor) -> Tensor:
+def _toward(old: Tensor, new: Tensor, share: Tensor | float) -> Tensor:
     return old + (new - old) * share
 
 
@@ -110,18 +108,16 @@ class Muon(Optimizer):
             )
         return {"momentum_buffer": 0.0}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         return {
             "lr": group.rate,
             "keep": (1 - group.rate * group["weight_decay"]).contiguous(),
         }
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         momentum = group["momentum"]
-        moved = _toward_number(state["momentum_buffer"], grad, 1 - momentum)
-        way = _toward_number(grad, moved, momentum) if group["nesterov"] else moved
+        moved = _toward(state["momentum_buffer"], grad, 1 - momentum)
+        way = _toward(grad, moved, momentum) if group["nesterov"] else moved
         way = orthogonal(way, group).astype(param.dtype)
         rows, columns = param.shape
         if group["adjust_lr_fn"] == "match_rms_adamw":
@@ -129,10 +125,6 @@ class Muon(Optimizer):
         else:
             factor = max(1.0, rows / columns) ** 0.5
         return param * now["keep"] - now["lr"] * (way * factor), {"momentum_buffer": moved}
-
-
-def _toward_number(old: Tensor, new: Tensor, share: float) -> Tensor:
-    return old + (new - old) * share
 
 
 def orthogonal(matrix: Tensor, group: Group) -> Tensor:

@@ -27,6 +27,8 @@ from ..tensor import Tensor, no_grad, realize_among
 from .realize_step import realize_step
 
 State = dict[str, Tensor]
+Now = dict[str, Tensor]  # numbers that all updates of a group share
+Updated = tuple[Tensor, State]
 Slots = dict[str, float | tuple[int, ...] | np.ndarray[Any, Any]]
 
 
@@ -94,13 +96,11 @@ class Optimizer:
         """What is kept for a parameter: a number for its shape, a shape of zeros, or an array."""
         raise NotImplementedError
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         """Numbers that all updates of a group share, computed once for all of them."""
         return {"lr": group.rate}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         """The new value of a parameter, and of what is kept for it."""
         raise NotImplementedError
 

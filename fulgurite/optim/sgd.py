@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..functional.math.elementwise import where
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, Slots, State
+from .optimizer import Group, Now, Optimizer, Slots, State, Updated
 
 
 class SGD(Optimizer):
@@ -47,16 +47,14 @@ class SGD(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"momentum_buffer": 0.0} if group["momentum"] else {}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         now = {"lr": group.rate}
         if group["momentum"] and group["dampening"]:
             share = where(step == 1, step * 0 + 1, step * 0 + (1 - group["dampening"]))
             now["share"] = share.contiguous()
         return now
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         if group["weight_decay"]:
             grad = grad + param * group["weight_decay"]
         if not group["momentum"]:
@@ -91,9 +89,7 @@ class RMSprop(Optimizer):
             found["grad_avg"] = 0.0
         return found
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         alpha = group["alpha"]
         if group["weight_decay"]:
             grad = grad + param * group["weight_decay"]
@@ -128,15 +124,13 @@ class Adagrad(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"sum": float(group["initial_accumulator_value"])}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         rate = group.rate
         if group["lr_decay"]:
             rate = (rate / (1 + (step - 1) * group["lr_decay"])).contiguous()
         return {"lr": rate}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         if group["weight_decay"]:
             grad = grad + param * group["weight_decay"]
         total = state["sum"] + grad * grad

@@ -14,7 +14,7 @@ from ..functional.math.elementwise import abs as absolute
 from ..functional.math.elementwise import clip, maximum, pow, sign, where
 from ..tensor import Tensor
 from .adam import Adam
-from .optimizer import Group, Optimizer, Slots, State, bias
+from .optimizer import Group, Now, Optimizer, Slots, State, Updated, bias
 
 
 class Adamax(Adam):
@@ -32,9 +32,7 @@ class Adamax(Adam):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"exp_avg": 0.0, "exp_inf": 0.0}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         b1, b2 = group["betas"]
         if group["weight_decay"]:
             grad = grad + param * group["weight_decay"]
@@ -78,7 +76,7 @@ class NAdam(_Decaying):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"mu_product": np.ones(()), "exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         b1, b2 = group["betas"]
 
         def share(count: Tensor) -> Tensor:
@@ -89,9 +87,7 @@ class NAdam(_Decaying):
         root = bias(step, b2).sqrt().contiguous()
         return {"lr": group.rate, "mu": share(step), "next": share(step + 1), "root": root}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         param, grad = self._decayed(group, param, grad, now["lr"])
         kept = self._means(group, grad, state)
         product = (state["mu_product"] * now["mu"]).contiguous()
@@ -117,7 +113,7 @@ class RAdam(_Decaying):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         b1, b2 = group["betas"]
         below = bias(step, b2)
         most = 2 / (1 - b2) - 1
@@ -132,9 +128,7 @@ class RAdam(_Decaying):
             "rectified": (part.sqrt() * below.sqrt()).contiguous(),
         }
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         param, grad = self._decayed(group, param, grad, now["lr"])
         kept = self._means(group, grad, state)
         adapted = now["rectified"] / (kept["exp_avg_sq"].sqrt() + group["eps"])
@@ -158,9 +152,7 @@ class Adadelta(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"square_avg": 0.0, "acc_delta": 0.0}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         rho, eps = group["rho"], group["eps"]
         if group["weight_decay"]:
             grad = grad + param * group["weight_decay"]
@@ -182,9 +174,7 @@ class Rprop(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"prev": 0.0, "step_size": float(group["lr"])}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         less, more = group["etas"]
         turned = grad * state["prev"]
         size = state["step_size"]
@@ -214,14 +204,12 @@ class ASGD(Optimizer):
     def slots(self, group: Group, param: Tensor) -> Slots:
         return {"eta": np.array(float(group["lr"])), "mu": np.ones(()), "ax": 0.0}
 
-    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+    def scalars(self, group: Group, step: Tensor) -> Now:
         slower = pow(1 + group["lambd"] * group.rate * step, group["alpha"])
         share = 1 / maximum(step - group["t0"], 1.0)
         return {"eta": (group.rate / slower).contiguous(), "mu": share.contiguous()}
 
-    def update(
-        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
-    ) -> tuple[Tensor, State]:
+    def update(self, group: Group, param: Tensor, grad: Tensor, state: State, now: Now) -> Updated:
         if group["weight_decay"]:
             grad = grad + param * group["weight_decay"]
         eta, mu = state["eta"], state["mu"]

@@ -352,23 +352,11 @@ class _Run:
         """Every step a few addresses and one launch."""
         code, words = self.code, passes.words
         self.begin()
-        for at, number in code.rest:
-            words[passes.inputs[at]] = self.sources[number].address
-        moving = [
-            (passes.inputs[at], *_bases(_Rows(self.device, self.sources[n], code.loop.inputs[n])))
-            for at, n in code.rows
-        ]
-        written = passes.outputs[len(self.start) :]
-        moving += [
-            (word, *_bases(self._rows(code.items[i])))
-            for word, i in zip(written, code.given, strict=True)
-        ]
+        moving = self._moving(passes)
         reading = [(passes.inputs[at], carry) for at, carry in code.states]
         bases = [self._places(0), self._places(1)]
         now, step = [self.place(at, 0).address for at in range(len(self.start))], 0
-        home = {at: now[carry] for at, carry in code.states}
-        for word, source in passes.aliases:  # those that stay, and what leads there
-            words[word] = home[source]
+        self._set_fixed(passes, {at: now[carry] for at, carry in code.states})
         rows, total, going, launch = self.rows, self.total, self.going, passes.launch
         outputs = passes.outputs
         while step != total and (going is None or not self.ends(step)):
@@ -389,6 +377,24 @@ class _Run:
             launch()
         passes.release()
         self.finish(step)
+
+    def _set_fixed(self, passes: Pass, home: Mapping[int, int]) -> None:
+        """Addresses that are the same in every step."""
+        for at, number in self.code.rest:
+            passes.words[passes.inputs[at]] = self.sources[number].address
+        for word, source in passes.aliases:  # those that stay, and what leads there
+            passes.words[word] = home[source]
+
+    def _moving(self, passes: Pass) -> list[tuple[int, int, int]]:
+        """Words that go from row to row: which, where the first row is, and how far to the next."""
+        code = self.code
+        read = [
+            (passes.inputs[at], _Rows(self.device, self.sources[n], code.loop.inputs[n]))
+            for at, n in code.rows
+        ]
+        words = passes.outputs[len(self.start) :]
+        given = zip(words, [self._rows(code.items[i]) for i in code.given], strict=True)
+        return [(word, *_bases(rows)) for word, rows in (*read, *given)]
 
     def _places(self, odd: int) -> list[tuple[int, int]]:
         """Where each carry goes in an even or odd step: a row of its trail, or a spare place."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -421,19 +421,12 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         return
     normal = normalize(shared)
     if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
-        before = len(shared)
-        later = [node for node in assigned_tensors(normal) if node.device == device]
-        shared = list(dict.fromkeys([*shared, *later]))
-        if len(shared) > before:
-            normal = normalize(shared)
+        shared, normal = _widened(shared, normal, assigned_tensors(normal), device)
     if normal.extremes:  # of what is held: both are known then, and agree to the last bit
         with FORK_LOCK:
             from ..graph.fusion.single_writer import held_with
         kept = held_with(shared, normal.extremes, has_tensor)
-        kept = [node for node in kept if node not in shared and node.device == device]
-        if kept:
-            shared += kept
-            normal = normalize(shared)
+        shared, normal = _widened(shared, normal, kept, device)
 
     def commit(buffers: Sequence[Node]) -> None:
         if len(buffers) == len(pending) == 1 and _is_alone(shared[0]):
@@ -444,6 +437,14 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
             REGISTRY.becomes(dict(zip(shared, buffers, strict=True)), walk=True)
 
     run(shared, normal, commit)
+
+
+def _widened(
+    roots: list[Node], normal: Normal, more: Iterable[Node], device: str
+) -> tuple[list[Node], Normal]:
+    """Roots with further ones of a device, and what they come to."""
+    every = list(dict.fromkeys([*roots, *[node for node in more if node.device == device]]))
+    return (every, normalize(every)) if len(every) > len(roots) else (roots, normal)
 
 
 def _is_alone(node: Node) -> bool:

@@ -151,9 +151,8 @@ class Trace:
         if not any(difference):
             return _COMPARE[sign](difference.get((), 0), 0)
         low, high = self.bounds(reduced(difference))
-        possible = (*([-1] if low < 0 else []), *([0] if low <= 0 <= high else []),
-                    *([1] if high > 0 else []))  # fmt: skip
-        answers = {_COMPARE[sign](number, 0) for number in possible}
+        signs = range(min(max(low, -1), 1), min(max(high, -1), 1) + 1)
+        answers = {_COMPARE[sign](number, 0) for number in signs}
         if len(answers) == 1:
             return answers.pop()
         if self.ragged and sign != "<" and sign != ">=" and is_remainder(difference):

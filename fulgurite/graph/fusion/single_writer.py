@@ -32,7 +32,6 @@ from ...core.ops.movement import (
     PERMUTE,
     RESHAPE,
     SHRINK,
-    UNWINDOW,
     WINDOW,
     pairs,
 )
@@ -44,6 +43,7 @@ from ..ir.bit_stability import (
     value_sources,
     walk,
 )
+from ..ir.queries import unmoved
 from ..ir.sum_product import same_axes
 
 Axis: TypeAlias = "tuple[object, ...]"  # where along an axis: ("axis", i) of what reads it, ...
@@ -307,18 +307,11 @@ def is_left_alone(question: Node) -> bool:
 
 def _sides(question: Node) -> list[Node]:
     """What a comparison compares: of `a - b == 0` it is a and b."""
-    sides = [_unmoved(side) for side in question.src]
+    sides = [unmoved(side) for side in question.src]
     apart = [side for side in sides if side.op is SUB]
     if question.op in (EQ, NE) and apart and any(side.op is CONST for side in sides):
-        return [_unmoved(side) for side in apart[0].src]
+        return [unmoved(side) for side in apart[0].src]
     return sides
-
-
-def _unmoved(node: Node) -> Node:
-    """What a value is, wherever its elements are."""
-    while node.op.family == "movement" and node.op is not UNWINDOW:
-        node = node.src[0]
-    return node
 
 
 def _rounds(node: Node) -> bool:

@@ -17,7 +17,7 @@ from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, MUL, NEG, OR, SHL, SUB
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST
-from ...core.ops.movement import EXPAND
+from ...core.ops.movement import EXPAND, UNWINDOW
 from ...core.shape import upper
 from .affine import ZERO, Affine, Bound, add, axes_of, bounds, number, scale
 
@@ -36,6 +36,13 @@ def own_elements(node: Node) -> int:
     while node.op is EXPAND:
         node = node.src[0]
     return elements(node.shape)
+
+
+def unmoved(node: Node) -> Node:
+    """What a value is, wherever movement ops put its elements."""
+    while node.op.family == "movement" and node.op is not UNWINDOW:
+        node = node.src[0]
+    return node
 
 
 def is_contraction(node: Node) -> bool:

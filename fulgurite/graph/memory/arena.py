@@ -9,9 +9,11 @@ the input later, and every load of it is at the very index of the store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...core.node import toposort
+from ...core.node import Node, toposort
+from ...core.op import Op
 from ...core.ops.index import FOLD, LOAD, STORE
 from ...core.shape import prod, upper
 from ..ir.affine import axes_of
@@ -203,19 +205,23 @@ def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
         indexed = kernel.indexed
     except CannotLower:
         return frozenset()
-    loads: dict[int, set[object]] = {}
-    stores: dict[int, set[object]] = {}
     nodes = toposort([indexed.body])
     if len({n.arg[3] for n in nodes if n.op is STORE}) != 1 or any(n.op is FOLD for n in nodes):
         return frozenset()
-    for node in nodes:
-        if node.op is LOAD:
-            place = (node.arg[1], node.arg[2], node.src)
-            loads.setdefault(node.arg[0], set()).add(place)
-        elif node.op is STORE:
-            place = (node.arg[1], () if node.arg[2] == "set" else node.arg[2], node.src[1:])
-            stores.setdefault(node.arg[0], set()).add(place)
+    loads, stores = _places(nodes, LOAD), _places(nodes, STORE)
     return frozenset(
         (p, q) for p, read in loads.items() for q, written in stores.items()
         if len(read) == 1 and read == written
     )  # fmt: skip
+
+
+def _places(nodes: Sequence[Node], op: Op) -> dict[int, set[object]]:
+    """Where each param is loaded, or stored, and on which conditions: a plain store has none."""
+    found: dict[int, set[object]] = {}
+    for node in nodes:
+        if node.op is op:
+            param, index, mask = node.arg[:3]
+            sources = node.src if op is LOAD else node.src[1:]
+            place = index, () if mask == "set" else mask, sources
+            found.setdefault(param, set()).add(place)
+    return found

@@ -25,7 +25,7 @@ from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, UNWINDOW, WINDOW, permute
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
-from ..ir.queries import elements, is_contraction
+from ..ir.queries import elements, is_contraction, unmoved
 
 
 def in_memory(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
@@ -40,12 +40,7 @@ def in_memory(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
         return sink
     made: dict[Node, Node] = {}
     for node in order:
-        sources = [made[s] for s in node.src]
-        if node.op is CALL and node.arg[1].kind == KernelKind.USER:
-            count = node.arg[2]
-            sources = [*[_stored(s) for s in sources[:count]], *sources[count:]]
-        elif node.op is LOOP:  # which lays out constants once, for all runs
-            sources = [s if s.op in (CONST, IOTA, VAR) else _stored(s) for s in sources]
+        sources = _laid_out(node, [made[s] for s in node.src])
         if tuple(sources) == node.src:
             made[node] = node
         else:
@@ -83,15 +78,25 @@ def _keeps_rows(turned: Node, merged: Node) -> bool:
     return computed and value.dtype.is_small_float and last and axes[1] < axes[0]
 
 
+def _laid_out(node: Node, sources: list[Node]) -> list[Node]:
+    """The sources of a node, in memory where it knows addresses only."""
+    if node.op is CALL and node.arg[1].kind == KernelKind.USER:
+        count = node.arg[2]
+        return [*map(_stored, sources[:count]), *sources[count:]]
+    if node.op is LOOP:  # which lays out constants once, for all runs
+        return [s if s.op in (CONST, IOTA, VAR) else _stored(s) for s in sources]
+    return sources
+
+
 def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:
     """Computed bytes of which wider numbers are factors of a contraction."""
     found: set[Node] = set()
     for node in order:
         if node.op is REDUCE and node.dtype.kind in "iu" and is_contraction(node):
             for factor in node.src[0].src:
-                wide = _unmoved(factor)
+                wide = unmoved(factor)
                 if wide.op is CAST and wide.src[0].dtype.bits == 8:
-                    narrow = _unmoved(wide.src[0])
+                    narrow = unmoved(wide.src[0])
                     if narrow.op.family == "elementwise":
                         found.add(narrow)
     return found
@@ -113,8 +118,8 @@ def _rounded_inputs(order: Sequence[Node], reuse: int) -> set[Node]:
 
 def _narrow(factor: Node) -> Node:
     """What a factor is before it is made wider."""
-    wide = _unmoved(factor)
-    return _unmoved(wide.src[0]) if wide.op is CAST else wide
+    wide = unmoved(factor)
+    return unmoved(wide.src[0]) if wide.op is CAST else wide
 
 
 def _is_of_inputs(value: Node) -> bool:
@@ -125,26 +130,30 @@ def _is_of_inputs(value: Node) -> bool:
 
 def _windowed(order: Sequence[Node]) -> set[Node]:
     """Values made of moved ones alone whose windows are factors of a contraction."""
-    windows = [n for n in order if n.op is WINDOW and n.dtype.is_inexact]
-    if not windows:
+    if not any([n.op is WINDOW and n.dtype.is_inexact for n in order]):
         return set()
     products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
-    found: set[Node] = set()
-    for factor in [f for product in products for f in product.src]:
-        slides = False
-        while factor.op.family == "movement" and factor.op is not UNWINDOW:
-            slides, factor = slides or factor.op is WINDOW, factor.src[0]
-        moved = [s for s in factor.src if s.op.family == "movement" and s.op is not UNWINDOW]
-        if slides and factor.op.family == "elementwise" and len(moved) == len(factor.src) > 1:
-            found.add(factor)
-    return found
+    factors = [factor for product in products for factor in product.src if _slides(factor)]
+    values = [unmoved(factor) for factor in factors]
+    return {v for v in values if v.op.family == "elementwise" and len(v.src) > 1 and _joins(v)}
 
 
-def _unmoved(value: Node) -> Node:
-    """What movement ops arrange."""
-    while value.op.family == "movement" and value.op is not UNWINDOW:
-        value = value.src[0]
-    return value
+def _slides(factor: Node) -> bool:
+    """True if windows are among the moves of a value."""
+    while _moves(factor):
+        if factor.op is WINDOW:
+            return True
+        factor = factor.src[0]
+    return False
+
+
+def _moves(node: Node) -> bool:
+    return node.op.family == "movement" and node.op is not UNWINDOW
+
+
+def _joins(value: Node) -> bool:
+    """True if a value is made of moved ones alone."""
+    return all(map(_moves, value.src))
 
 
 def _stored(source: Node) -> Node:
@@ -153,5 +162,4 @@ def _stored(source: Node) -> Node:
         memory = memory.src[0]
     if memory.op is PARAM:
         return source
-    moves = memory.op.family == "movement" and memory.op is not UNWINDOW
-    return CONTIGUOUS(source) if moves or memory.op in (CONST, IOTA, VAR, VIEW) else source
+    return CONTIGUOUS(source) if _moves(memory) or memory.op in (CONST, IOTA, VAR, VIEW) else source

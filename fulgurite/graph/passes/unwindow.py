@@ -149,15 +149,19 @@ def _sum_windows(chain: list[Node], cuts: Cuts) -> Node | None:
             start, stop = wanted[node]
             left[axis] = (sizes.sub(start, windows.start), sizes.sub(stop, windows.start))
         value, better, slices = found, True, slices // windows.taps()
-    if better and left != [(0, n) for n in value.shape] and not _is_stored(value):
-        value = CONTIGUOUS(value)  # in the order that is wanted, so that rows of it are copied
-    return shrink(value, left) if better else None
+    return _cut(value, left) if better else None
 
 
 def _meet(node: Node, cut: tuple[Size, Size] | None) -> bool:
     """True if windows of an UNWINDOW may have results in common."""
     windows = _windows_of(node, node.src[0], cut)
     return windows is None or windows.reach() > windows.stride
+
+
+def _cut(value: Node, left: Cuts) -> Node:
+    """The part of a sum that is wanted, stored in the order in which rows of it are copied."""
+    whole = list(left) == [(0, n) for n in value.shape]
+    return shrink(value if whole or _is_stored(value) else CONTIGUOUS(value), left)
 
 
 def _is_stored(x: Node) -> bool:

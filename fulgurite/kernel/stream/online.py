@@ -247,9 +247,8 @@ def assemble(candidate: Candidate) -> Streaming | None:
     group, blocks, report = candidate.group, tuple(candidate.blocks), candidate.report
     assert report is not None, "laws were tried before"
     states = group.states()
-    across = [varying_folds(store) for store in group.across]
-    sums = [folds[0] for folds in across if len(folds) == 1 and folds[0].arg[0] == "add"]
-    if states is None or len(sums) < len(across):
+    sums = [fold for store in group.across if (fold := _only_sum(store)) is not None]
+    if states is None or len(sums) < len(group.across):
         return None
     known = set(toposort([*[s.body for s in states], *[fold.src[0] for fold in sums]]))
     # what all blocks of a row gave is no number of a streamed element, and blocks have what is
@@ -267,6 +266,12 @@ def assemble(candidate: Candidate) -> Streaming | None:
         tuple([State(fold, placeholder(fold, fresh + i), None, 0) for i, fold in enumerate(sums)]),
         group.waited, blocks,
     )  # fmt: skip
+
+
+def _only_sum(store: Node) -> Node | None:
+    """The sum that a store is over, if it has no other fold."""
+    folds = varying_folds(store)
+    return folds[0] if len(folds) == 1 and folds[0].arg[0] == "add" else None
 
 
 def _verify(value: Candidate, name: str) -> None:

@@ -49,14 +49,10 @@ def _short_axes(
 ) -> list[int]:
     """Axes of all results that some loads under the fold do not move along, shortest first."""
     below = fold.slice
-    loads = [n for n in below if n.op is LOAD]
-    results = frozenset.intersection(free[fold], *[free[s] for s in stores])
     found: list[int] = []
     count = 1
-    fixed = [a for a in results if not varies(sizes[a])]
-    for short in sorted(fixed, key=lambda a: (sizes[a], a)):
-        moved = [short in free[n] for n in loads]
-        if any(moved) and not all(moved) and sizes[short] * count <= table.outputs:
+    for short in sorted(_partly_read(free, fold, stores), key=lambda a: (sizes[a], a)):
+        if not varies(sizes[short]) and sizes[short] * count <= table.outputs:
             found.append(short)
             count *= sizes[short]
     work: int = prod([sizes[a] for a in fold.arg[1]])
@@ -64,6 +60,13 @@ def _short_axes(
     is_shared = 2 * (len(below) - moved_nodes) >= moved_nodes  # is much done once for all?
     small = moved_nodes * count <= (table.shared_nodes if is_shared else table.output_nodes)
     return found if small and (is_shared or work >= table.outputs * count) else []
+
+
+def _partly_read(free: Free, fold: Node, stores: tuple[Node, ...]) -> list[int]:
+    """Axes of all results that some loads under a fold move along, and others do not."""
+    loads = [n for n in fold.slice if n.op is LOAD]
+    results = frozenset.intersection(free[fold], *[free[s] for s in stores])
+    return [a for a in results if 0 < sum(a in free[n] for n in loads) < len(loads)]
 
 
 def _written_out(kernel: IndexKernel, short: int, sizes: list[int]) -> IndexKernel:
