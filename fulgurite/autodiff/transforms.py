@@ -286,7 +286,7 @@ def hessian(function: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Fun
     return cast("Function[P, Any]", found)
 
 
-# --- less memory ---------------------------------------------------------------------------------
+# --- less memory: rematerialisation --------------------------------------------------------------
 
 
 def checkpoint(function: Callable[P, T]) -> Function[P, T]:

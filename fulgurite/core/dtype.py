@@ -308,7 +308,7 @@ def _join(dtypes: frozenset[DType]) -> DType | None:
 
 
 def promote(*dtypes: DType) -> DType:
-    """The dtype that holds them all; weak ones give way, and a weak result is the default."""
+    """Type promotion: the dtype that holds all; weak ones give way, a weak result is a default."""
     first = dtypes[0]
     if all([d is first for d in dtypes]):
         return _DEFAULT.get(first, first)

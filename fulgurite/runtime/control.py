@@ -43,7 +43,7 @@ def control(kernel: Kernel, device: Device) -> StepCode:
 
 
 def asked_bodies(kernel: Kernel) -> list[tuple[Body, list[int]]]:
-    """The bodies of a kernel without what is not requested, and which inputs each still reads."""
+    """Dead code elimination: bodies without what is not requested, and which inputs each reads."""
     nodes = kernel.body.src
     items = [node.arg[0] for node in nodes]
     if nodes[0].op is not LOOP:

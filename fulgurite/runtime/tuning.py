@@ -1,4 +1,4 @@
-"""Tuning: the machine's own table of rates, and races between kernels.
+"""Autotuning: the machine's own table of rates, and races between kernels.
 
 In: options, and kernels that cost about the same. Out: a `CostTable` that `fulgurite tune` wrote,
 or the one that ships; and times. Nothing here is reached with `tune="off"`: then no file is read or

@@ -3,9 +3,9 @@
 In: nothing; this is text, compiled once for a machine and cached like any kernel. Out: functions
 `fulgurite_call` (a Python builtin's body: program, frame, pool, threads, then addresses for the
 first slots), `fulgurite_start` and `fulgurite_stop` (the pool's workers), over three blocks of
-64-bit words that Python lays out: a program (offsets of the frame's parts, then records), a frame
-(one run's slots, variables and scratch) and the pool. All state is in these blocks, so the code
-itself holds nothing writable.
+64-bit words that Python lays out, the calling convention of plans: a program (offsets of the
+frame's parts, then records), a frame (one run's slots, variables and scratch) and the pool. All
+state is in these blocks, so the code itself holds nothing writable.
 A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
 job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
 sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:

@@ -169,7 +169,7 @@ def close(
 
 
 def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
-    """For `close`: does a loop compute a node once, before its steps?
+    """Loop-invariant code motion, for `close`: does a loop compute a node once, before its steps?
 
     Not what only moves elements (each step reads through that), nor what is made of constants, nor
     what needs one of the body's `own` nodes. What is taken without its gradient stays without.

@@ -95,7 +95,7 @@ class Regions:
         return min([self.count[kernel] // times for kernel, times in parts.items()])
 
     def recomputing(self, place: int) -> float:
-        """What it adds that a segment is computed once more, where readers cannot share a pass."""
+        """What rematerialising a segment adds, where its readers cannot share a pass."""
         readers = {r for n in self.graph.segments[place][1] for r in self.graph.readers.get(n, ())}
         bits = sum([1 << r for r in readers])
         if not any(self.graph.ancestors[r] & bits for r in readers):

@@ -1,4 +1,4 @@
-"""Splitting long folds: few results over many elements become many blocks that run apart.
+"""Parallel reduction: a long fold of few results becomes many blocks that run apart.
 
 In: an `IndexKernel` and how many params it has. Out: a list of parts to be run one after the other,
 and the memory that they share, as further params. A fold that would leave most threads idle is two

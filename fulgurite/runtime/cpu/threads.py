@@ -1,4 +1,4 @@
-"""The native driver in this process, and the threads it shares work with.
+"""The thread pool of native code: the driver in this process, and whom it shares work with.
 
 In: a program and a frame (see codegen/cpu/driver.py). Out: `call`, a builtin that runs the program
 with the interpreter's lock released. Workers are started when first wanted, as many as the process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,18 +14,9 @@ from fulgurite.runtime.cuda import collectives, nccl
 from fulgurite.runtime.cuda.nccl import Nccl, NcclError
 from fulgurite.runtime.device import get_device
 from tests.ranks import on_ranks
-
-if shutil.which("cc") is None:
-    pytest.skip("there is no C compiler to make a libnccl with", allow_module_level=True)
-
 from tests.runtime.cuda import fake
 
 X = np.arange(48, dtype=np.float32).reshape(4, 12) + 1
-
-
-@pytest.fixture(scope="module")
-def library() -> ctypes.CDLL:
-    return fake.install()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +20,11 @@ from fulgurite.codegen.cuda import generator
 from fulgurite.codegen.cuda.generator import CudaCodeGenerator
 from fulgurite.errors import BoundsError
 from fulgurite.runtime.cuda.memory import size_class
-from fulgurite.runtime.device import MemoryLimitError, get_device
-
-if shutil.which("cc") is None:
-    pytest.skip("there is no C compiler to make a libcuda with", allow_module_level=True)
-
+from fulgurite.runtime.device import MemoryLimitError
 from tests.codegen.cuda.subprocesses import needs_triton
-from tests.runtime.cuda import fake
 
+pytestmark = pytest.mark.usefixtures("gpu")
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def library() -> ctypes.CDLL:
-    return fake.install()
-
-
-@pytest.fixture(autouse=True)
-def gpu(library: ctypes.CDLL) -> Iterator[Any]:
-    library.fake_fail(b"", 0, 0)
-    with fg.config(device="cuda", disk_cache=False):
-        yield get_device("cuda")
-    library.fake_fail(b"", 0, 0)
 
 
 def counted(library: ctypes.CDLL, *names: str) -> dict[str, int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,27 +15,9 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.runtime.cuda import staging
-from fulgurite.runtime.device import get_device
 
-if shutil.which("cc") is None:
-    pytest.skip("there is no C compiler to make a libcuda with", allow_module_level=True)
-
-from tests.runtime.cuda import fake
-
+pytestmark = pytest.mark.usefixtures("gpu")
 ROWS = 40  # of 1000 float32: 160,000 bytes
-
-
-@pytest.fixture(scope="module")
-def library() -> ctypes.CDLL:
-    return fake.install()
-
-
-@pytest.fixture(autouse=True)
-def gpu(library: ctypes.CDLL) -> Iterator[Any]:
-    library.fake_fail(b"", 0, 0)
-    with fg.config(device="cuda", disk_cache=False):
-        yield get_device("cuda")
-    library.fake_fail(b"", 0, 0)
 
 
 def batch(number: int, rows: int = ROWS) -> Any:

@@ -1,4 +1,4 @@
-"""Many numbers divided by one: multiply by its reciprocal, then put the rounding right.
+"""Strength reduction of division by a loop invariant: a reciprocal, then the rounding put right.
 
 In: a divisor that does not change in a loop, and vectors. Out: quotients. With r = 1/s rounded,
 q = x*r is off by a unit in the last place at most; the remainder x - q*s is exact in one fused

@@ -2,6 +2,7 @@
 
 In: calls that say what to compute. Out: the lines of one function's body. Loops are in SSA form
 from the start (carried values are phis), so no optimisation pass is needed to get registers.
+No op has a fast-math flag but those that join lanes (`reassoc`): other sums are written in order.
 A value is a `Val`: its text, its dtype, and whether it is one number or a vector of lanes.
 """
 
