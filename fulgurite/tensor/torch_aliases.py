@@ -51,6 +51,13 @@ class _Alias:
         self.target = target
 
 
+class Places:
+    """Stands for the module while it has no functions: each name is the place of one."""
+
+    def __getattr__(self, name: str) -> _Alias:
+        return _Alias(name)
+
+
 def _like(target: str) -> Callable[..., Tensor]:
     """Another name for one of our functions; what is no method gets one."""
     return cast("Callable[..., Tensor]", _Alias(target))
@@ -246,7 +253,7 @@ def install(tensor: type, namespace: dict[str, Any]) -> None:
     for name, method in found.items():
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(tensor, name, accept_keywords(method))
-    for name, alias in vars(Habits).items():
+    for name, alias in found.items():
         if not isinstance(alias, _Alias):
             continue
         if callable(alias.target):
@@ -286,7 +293,7 @@ def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
             keywords[ours] = keywords.pop(theirs)
         if keywords and not open_ended and not keywords.keys() <= names:
             unknown = min(keywords.keys() - names)
-            shown = [n for n in (*known, *renames) if n != "self"]
+            shown = [*known[len(args) :], *renames]  # without what has its place
             raise UnknownKeywordError(function.__name__, unknown, shown)
         return function(*args, **keywords)
 
