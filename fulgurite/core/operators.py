@@ -8,12 +8,31 @@ broadcasts. `==` keeps Python's identity meaning on nodes and patterns; they say
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from .op import Op
 
 OPS: dict[str, Op] = {}
+S = TypeVar("S", bound="Operators")
+
+
+def _both(name: str, swapped: bool = False) -> Callable[[S, Any], S]:
+    """The method of an operator of two operands."""
+
+    def applied(self: S, other: Any) -> S:
+        return self._apply(OPS[name], (self, other))
+
+    def turned(self: S, other: Any) -> S:
+        return self._apply(OPS[name], (other, self))
+
+    return turned if swapped else applied
+
+
+def _alone(name: str) -> Callable[[S], S]:
+    """The method of an operator of one operand."""
+    return lambda self: self._apply(OPS[name], (self,))
 
 
 class Operators:
@@ -24,98 +43,21 @@ class Operators:
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Self:
         raise NotImplementedError(f"{type(self).__name__} does not say what applying an op means")
 
-    def __add__(self, other: Any) -> Self:
-        return self._apply(OPS["add"], (self, other))
-
-    def __radd__(self, other: Any) -> Self:
-        return self._apply(OPS["add"], (other, self))
-
-    def __sub__(self, other: Any) -> Self:
-        return self._apply(OPS["sub"], (self, other))
-
-    def __rsub__(self, other: Any) -> Self:
-        return self._apply(OPS["sub"], (other, self))
-
-    def __mul__(self, other: Any) -> Self:
-        return self._apply(OPS["mul"], (self, other))
-
-    def __rmul__(self, other: Any) -> Self:
-        return self._apply(OPS["mul"], (other, self))
-
-    def __truediv__(self, other: Any) -> Self:
-        return self._apply(OPS["div"], (self, other))
-
-    def __rtruediv__(self, other: Any) -> Self:
-        return self._apply(OPS["div"], (other, self))
-
-    def __floordiv__(self, other: Any) -> Self:
-        return self._apply(OPS["floordiv"], (self, other))
-
-    def __rfloordiv__(self, other: Any) -> Self:
-        return self._apply(OPS["floordiv"], (other, self))
-
-    def __mod__(self, other: Any) -> Self:
-        return self._apply(OPS["mod"], (self, other))
-
-    def __rmod__(self, other: Any) -> Self:
-        return self._apply(OPS["mod"], (other, self))
-
-    def __pow__(self, other: Any) -> Self:
-        return self._apply(OPS["pow"], (self, other))
-
-    def __rpow__(self, other: Any) -> Self:
-        return self._apply(OPS["pow"], (other, self))
-
-    def __and__(self, other: Any) -> Self:
-        return self._apply(OPS["and"], (self, other))
-
-    def __rand__(self, other: Any) -> Self:
-        return self._apply(OPS["and"], (other, self))
-
-    def __or__(self, other: Any) -> Self:
-        return self._apply(OPS["or"], (self, other))
-
-    def __ror__(self, other: Any) -> Self:
-        return self._apply(OPS["or"], (other, self))
-
-    def __xor__(self, other: Any) -> Self:
-        return self._apply(OPS["xor"], (self, other))
-
-    def __rxor__(self, other: Any) -> Self:
-        return self._apply(OPS["xor"], (other, self))
-
-    def __lshift__(self, other: Any) -> Self:
-        return self._apply(OPS["shl"], (self, other))
-
-    def __rlshift__(self, other: Any) -> Self:
-        return self._apply(OPS["shl"], (other, self))
-
-    def __rshift__(self, other: Any) -> Self:
-        return self._apply(OPS["shr"], (self, other))
-
-    def __rrshift__(self, other: Any) -> Self:
-        return self._apply(OPS["shr"], (other, self))
-
-    def __neg__(self) -> Self:
-        return self._apply(OPS["neg"], (self,))
-
-    def __invert__(self) -> Self:
-        return self._apply(OPS["not"], (self,))
-
-    def __abs__(self) -> Self:
-        return self._apply(OPS["abs"], (self,))
-
-    def __lt__(self, other: Any) -> Self:
-        return self._apply(OPS["lt"], (self, other))
-
-    def __le__(self, other: Any) -> Self:
-        return self._apply(OPS["le"], (self, other))
-
-    def __gt__(self, other: Any) -> Self:
-        return self._apply(OPS["lt"], (other, self))
-
-    def __ge__(self, other: Any) -> Self:
-        return self._apply(OPS["le"], (other, self))
+    __add__, __radd__ = _both("add"), _both("add", swapped=True)
+    __sub__, __rsub__ = _both("sub"), _both("sub", swapped=True)
+    __mul__, __rmul__ = _both("mul"), _both("mul", swapped=True)
+    __truediv__, __rtruediv__ = _both("div"), _both("div", swapped=True)
+    __floordiv__, __rfloordiv__ = _both("floordiv"), _both("floordiv", swapped=True)
+    __mod__, __rmod__ = _both("mod"), _both("mod", swapped=True)
+    __pow__, __rpow__ = _both("pow"), _both("pow", swapped=True)
+    __and__, __rand__ = _both("and"), _both("and", swapped=True)
+    __or__, __ror__ = _both("or"), _both("or", swapped=True)
+    __xor__, __rxor__ = _both("xor"), _both("xor", swapped=True)
+    __lshift__, __rlshift__ = _both("shl"), _both("shl", swapped=True)
+    __rshift__, __rrshift__ = _both("shr"), _both("shr", swapped=True)
+    __lt__, __gt__ = _both("lt"), _both("lt", swapped=True)
+    __le__, __ge__ = _both("le"), _both("le", swapped=True)
+    __neg__, __invert__, __abs__ = _alone("neg"), _alone("not"), _alone("abs")
 
     def eq(self, other: Any) -> Self:
         """Elementwise `==`."""
