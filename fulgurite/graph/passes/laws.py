@@ -3,8 +3,8 @@
 Every law holds bit for bit in the dtypes that its `when` admits (only which NaN it is may differ).
 So a float keeps `a + 0.0`, because -0.0 + 0.0 is 0.0, and loses `a + -0.0`. Laws that hold for
 real numbers only belong to `search`. A law without `when` holds wherever its ops are defined.
-tests/graph/passes/test_simplify.py evaluates both sides of every law on hostile numbers, and proves the
-laws of whole numbers, so a law that is not exact cannot land.
+tests/graph/passes/test_simplify.py evaluates both sides of every law on hostile numbers, and proves
+the laws of whole numbers, so a law that is not exact cannot land.
 """
 
 from __future__ import annotations

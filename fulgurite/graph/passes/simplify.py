@@ -2,9 +2,9 @@
 
 The laws are in `laws.py`; here are the rules, for what needs Python: folding constants, what
 bounds decide, chains of casts, and movement and reduction ops that merge. They are exact too
-(only which NaN it is may differ): tests/graph/passes/test_simplify.py evaluates every firing of every
-rule before and after, on hostile numbers, and fails if a rule never fires. Bounds are the sound
-ones throughout, and a symbolic size that cannot be decided leaves its node alone.
+(only which NaN it is may differ): tests/graph/passes/test_simplify.py evaluates every firing of
+every rule before and after, on hostile numbers, and fails if a rule never fires. Bounds are the
+sound ones throughout, and a symbolic size that cannot be decided leaves its node alone.
 """
 
 from __future__ import annotations
