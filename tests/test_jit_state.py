@@ -130,6 +130,110 @@ def test_two_inputs_that_are_one_tensor() -> None:
     same(lambda a, b: a - b, (t(1), t(2)), *[(x, x) for x in [t(5)]], (t(3), t(1)))
 
 
+class Fitted:
+    """Two weights with gradients that each step replaces."""
+
+    def __init__(self, jitted: bool) -> None:
+        self.a, self.b = t(1, 2).requires_grad_(), t(3, 5).requires_grad_()
+        a, b = self.a, self.b
+        optimizer = fg.optim.SGD([a, b], lr=0.125, momentum=0.5)
+
+        def step(x: fg.Tensor) -> fg.Tensor:
+            optimizer.zero_grad()
+            loss = ((a * x - b) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        self.step = fg.jit(step) if jitted else step
+
+    def seen(self) -> list[Any]:
+        return [p.tolist() for p in (self.a, self.b, self.a.grad, self.b.grad) if p is not None]
+
+
+def _swap(fitted: Fitted) -> None:
+    fitted.a.grad, fitted.b.grad = fitted.b.grad, fitted.a.grad
+
+
+def _share(fitted: Fitted) -> None:
+    fitted.a.grad = fitted.b.grad
+
+
+def _pending(fitted: Fitted) -> None:
+    assert fitted.a.grad is not None
+    fitted.a.grad = fitted.a.grad * 2
+
+
+def _other_shape(fitted: Fitted) -> None:
+    fitted.b.grad = fg.ones((3, 1))
+
+
+def _other_dtype(fitted: Fitted) -> None:
+    fitted.b.grad = fg.ones(2, dtype="int32").realize()
+
+
+def _looked_at(fitted: Fitted) -> None:
+    assert fitted.a.grad is not None
+    assert (fitted.a.grad + 1).tolist()
+
+
+def _none(fitted: Fitted) -> None:
+    fitted.a.grad = None
+
+
+@pytest.mark.parametrize(
+    "change", [_swap, _share, _pending, _other_shape, _other_dtype, _looked_at, _none]
+)
+def test_gradients_that_were_touched_between_steps_change_nothing(change: Any) -> None:
+    plain, jitted = Fitted(False), Fitted(True)
+    x, kept = t(1, -1), []
+    for turn in range(8):
+        kept.append([fitted.step(x).tolist() for fitted in (plain, jitted)])
+        assert jitted.seen() == plain.seen()
+        if turn in (3, 4, 6):
+            for fitted in (plain, jitted):
+                change(fitted)
+    assert all(mine == theirs for theirs, mine in kept)
+
+
+def test_a_gradient_that_somebody_holds_is_not_written_over() -> None:
+    fitted, x = Fitted(True), t(1, -1)
+    held, values = [], []
+    for _ in range(8):
+        fitted.step(x)
+        held.append(fitted.a.grad)
+        values.append(fitted.a.grad.tolist() if fitted.a.grad is not None else None)
+    assert [h.tolist() for h in held if h is not None] == values
+
+
+def test_a_gradient_that_is_an_argument_of_the_next_step() -> None:
+    losses: dict[bool, list[Any]] = {False: [], True: []}
+    for jitted, found in losses.items():
+        fitted, x = Fitted(jitted), t(1, -1)
+        for _ in range(6):
+            found.append(fitted.step(x).tolist())
+            assert fitted.a.grad is not None
+            x = fitted.a.grad
+    assert losses[True] == losses[False]
+
+
+def test_a_replayed_step_looks_for_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, x = Fitted(True), t(1, -1)
+    for _ in range(4):
+        fitted.step(x)
+    kind = type(fitted.step.captures[0].replay)  # type: ignore[attr-defined]
+    real, found = kind._bind, []
+
+    def bind(*given: Any) -> Any:
+        found.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(kind, "_bind", bind)
+    for _ in range(5):
+        fitted.step(x)
+    assert not found  # what it reads has not moved, and gradients are only replaced
+
+
 def test_views_of_one_base_are_values_of_their_own() -> None:
     def f(a: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
         a += 1

@@ -48,7 +48,7 @@ from ..tree import map as map_tree
 from .dynamic_shapes import Varying, varying
 from .output_template import CannotRemake, Template
 from .reachability import Survey
-from .replay import Expected, Place, Replay
+from .replay import ONE, Expected, Place, Replay
 from .side_effects import MISSING, Effect
 from .sizes import CallSizes, Seen, sizes_that_vary
 from .symbolic_number import Number, Numbers, plain
@@ -168,7 +168,8 @@ class Captured:
         else:
             run, first = [], [f"tensors = {tensors}"]
             tensors = "tensors"
-        keys = ", ".join([f"{name}.entry.key" for name in self._tensors])
+        renewed, known = self._renewed()
+        keys = ", ".join([f"{self._tensors[i]}.entry.key" for i in self.replay.keyed])
         return [
             *self._given(numbers),
             *first,
@@ -183,9 +184,10 @@ class Captured:
             "            registry.wait()",
             "        try:",
             f"            keys = [{keys}]",
+            *[f"            {line}" for line in known],
             "        except AttributeError:",
             "            return MISS",
-            "        if keys != b.keys:",
+            f"        if keys != b.read{renewed}:",
             f"            bind(b, {tensors})",
             *[f"        {line}" for line in run],
             f"        o = run(b, {tensors}, ({arrays}), numbers, values)",
@@ -198,6 +200,19 @@ class Captured:
             "idle.append(b)",
             *self._after,
         ]
+
+    def _renewed(self) -> tuple[str, list[str]]:
+        """A test for tensors that the plan does not use, and lines that it needs before."""
+        lines, tests = [], []
+        for i, about in self.replay.renewed.items():
+            name, like = self._tensors[i], f"like{i}"
+            self._known[like] = about
+            lines.append(f"r{i} = {name}.entry.value")
+            tests.append(
+                f" or type(r{i}) is not tuple or (r{i}[1] is not {like} and r{i}[1] != {like})"
+                f" or type({name}) is not Tensor"
+            )
+        return "".join(tests), lines
 
     def _given(self, numbers: str) -> list[str]:
         """Lines that compute numbers: where that raises, the function is to do it itself."""
@@ -247,6 +262,8 @@ class Captured:
             path, problem = problems[0]
             shape = path if " has shape " in problem else ""
             return Mismatch(problem, shape=shape, distance=(0, len(problems)))
+        if not self.replay.are_apart(found):
+            return Mismatch(ONE)
         sizes = self.replay.sizes
         if sizes is not None and sizes.values([tensor.shape for tensor in found]) is None:
             return Mismatch(f"its sizes are not {', '.join(sizes.guards)}")
@@ -602,8 +619,6 @@ class Capture:
             self._given() if self.sizes is None else [], self.sizes,
         )  # fmt: skip
         self.survey.settle_numbers()
-        if outcome.assigned or replay.gifts:
-            self._stay_apart()
         return Captured(self.survey, self.numbers, list(variables.values()), template, outcome.made,
                         outcome.statements, replay, self.recording)  # fmt: skip
 
@@ -615,13 +630,6 @@ class Capture:
             for name in self.donate
             if placeholder.path == name or placeholder.path.startswith((f"{name}[", f"{name}."))
         ]
-
-    def _stay_apart(self) -> None:
-        """Tensors that are several here must be several in a replay, where one is assigned."""
-        names = [name for name, _, _ in self.survey.tensors]
-        if len(names) > 1:
-            ids = f"{{*map(id, ({', '.join(names)}))}}"
-            self.survey.line(f"if len({ids}) != {len(names)}:", "two tensors are one")
 
     def _places(self, buffers: Iterable[Node], begin: int) -> tuple[list[Place], str]:
         """What every input of the plan is; text if one comes from somewhere else."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sys import getrefcount
-from typing import Any
-from weakref import getweakrefcount, ref
+from typing import Any, NamedTuple
+from weakref import getweakrefcount
 
 from ..core.dtype import float32
 from ..core.ops.effect import TAPE, WATCH, watch
@@ -22,18 +22,43 @@ from ..runtime.donation import counts_are_exact as counts_are_exact
 from ..tensor import Tensor, wrap
 
 
-def are_sole(places: Sequence[int], tensors: Sequence[Tensor], memories: Sequence[Any]) -> bool:
-    """Does nothing but the tensor itself hold its node and its memory, at each of the places?
+class Counts(NamedTuple):
+    """References of nodes, of the memory's own nodes (and weak ones), and of memory."""
 
-    The memories are weak references.
+    nodes: list[int]
+    bases: list[int]
+    weak: list[int]
+    memories: list[int]
+
+
+def are_sole(tensors: Sequence[Tensor], alone: Counts) -> bool:
+    """Does nothing but each tensor itself hold its node and its memory?
+
+    `alone` is what is counted then (`counts_of_leaves`). Many at a time: a loop of Python's for
+    each would cost more than the launch.
     """
-    for i in places:
-        memory = memories[i]()
-        if getrefcount(memory) != _MEMORY or not is_sole(tensors[i].entry):
-            return False
-        if memory.exported is not None and not memory.exclusive():
-            return False
-    return True
+    found, memories = _counted(tensors)
+    return found == alone and all(
+        [memory.exported is None or memory.exclusive() for memory in memories]
+    )
+
+
+def _counted(tensors: Sequence[Tensor]) -> tuple[Counts, list[Any]]:
+    """How many references tensors' nodes and memory have here, and the memory."""
+    nodes = [tensor.entry.node for tensor in tensors]
+    bases = [node.src[0] if node.op is WATCH else node for node in nodes]
+    memories = [base.memory for base in bases]
+    counts = Counts(
+        [*map(getrefcount, nodes)], [*map(getrefcount, bases)], [*map(getweakrefcount, bases)],
+        [*map(getrefcount, memories)],
+    )  # fmt: skip
+    return counts, memories
+
+
+def counts_of_leaves(leaves: Sequence[bool]) -> Counts:
+    """What is counted at tensors that nobody else holds, of which these require a gradient."""
+    rows = [_ALONE[leaf] for leaf in leaves]
+    return Counts(*[[row[i] for row in rows] for i in range(4)])
 
 
 def is_sole(entry: Entry) -> bool:
@@ -45,12 +70,13 @@ def is_sole(entry: Entry) -> bool:
     return (getrefcount(node), getweakrefcount(node), 0) == _PLAIN
 
 
-_MEMORY, _PLAIN, _LEAF = 0, (0, 0, 0), (0, 0, 0)
+_PLAIN, _LEAF = (0, 0, 0), (0, 0, 0)
+_ALONE: dict[bool, tuple[int, ...]] = {}  # of one tensor, by whether it requires a gradient
 
 
 def _measure() -> None:
     """Count the references of tensors that nobody else holds."""
-    global _MEMORY, _PLAIN, _LEAF
+    global _PLAIN, _LEAF
     device = get_device("reference")
     for leaf in (False, True):
         buffer = new_buffer((1,), float32, device.name)
@@ -58,10 +84,8 @@ def _measure() -> None:
         tensors = [wrap(buffer)]
         if leaf:
             REGISTRY.rebind(tensors[0].entry, buffer, watch(buffer, TAPE))
-        memories = [ref(REGISTRY.storage(buffer))]
         del buffer
-        memory = memories[0]()
-        _MEMORY = getrefcount(memory)
+        _ALONE[leaf] = tuple([n for (n,) in _counted(tensors)[0]])
         node = tensors[0].entry.node
         if leaf:
             base = node.src[0]

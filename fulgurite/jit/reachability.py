@@ -59,6 +59,7 @@ _MOST = 50_000  # things looked at: with more, checking them costs more than a r
 _VALUES = (str, bytes, int, float, complex, range, slice, np.generic, np.dtype)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _EXACT = frozenset({*_VALUES, bool, type(None)})
+_TEXTS = frozenset({str, bytes, int, bool})  # those that are equal and of one type are the same
 _SINGLETONS = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -327,6 +328,10 @@ class Survey(Checks):
     def _items(self, items: list[Any], name: str, path: str) -> None:
         """Things that are equal to those that were there: are they those, and what they were?"""
         if all([type(item) is str for item in items]):
+            return
+        if all([type(item) in _TEXTS for item in items]):
+            kinds = self.constant([*map(type, items)])
+            self.line(f"if [*map(type, {name})] != {kinds}:", path)
             return
         if all([type(item) in _EXACT for item in items]):
             self.known["same_items"] = same_items

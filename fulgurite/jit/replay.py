@@ -13,9 +13,11 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -54,7 +56,7 @@ from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import About, Fresh
 from ..tensor import Tensor, wrap
 from .dynamic_shapes import Varying, padded, sizes_of, unbound
-from .exclusive import are_sole, counts_are_exact, is_sole
+from .exclusive import are_sole, counts_are_exact, counts_of_leaves, is_sole
 from .sizes import CallSizes
 from .variables import without_values
 
@@ -63,6 +65,8 @@ _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": 
 
 
 MOST_SIZES = 64  # of a capture whose launches are remembered
+ONE = "two tensors are one"
+new_tensor: Callable[[type[Tensor]], Tensor] = Tensor.__new__
 
 
 class GuardFailure(Exception):
@@ -151,6 +155,8 @@ class Bound:
     addresses: list[int]
     block: NumberBlock  # where the numbers of a call are put
     keys: list[Any] = field(default_factory=list)  # of the entries of tensors
+    read: list[Any] = field(default_factory=list)  # those of `Replay.keyed`
+    over: list[Any] = field(default_factory=list)  # those of `Replay.over`
     memories: list[Any] = field(default_factory=list)  # weak, of tensors that are assigned
     strided: bool = False  # is there memory whose elements do not follow each other?
     frame: Any = None  # of the plan that writes over its inputs
@@ -188,9 +194,13 @@ class Replay:
         self.pairs = self._pairs()
         self.over = [*self.written, *self.gifts.values()]
         self.read_over = [i for i in self.over if i in params]  # the others get fresh memory
+        self._picked, self._picked_read = picker(self.over), picker(self.read_over)
+        self.alone = counts_of_leaves([expected[i].leaf for i in self.read_over])
         self.abouts: list[Any] = [
             About.of(concrete(root.shape, normal.values), root, device) for root in roots
         ]
+        self.renewed = self._renewed()
+        self.keyed = [i for i in range(len(expected)) if i not in self.renewed]
         self.format = self._quick_format()
         self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
         self._programs: dict[bool, Launcher | None] = {}
@@ -211,6 +221,24 @@ class Replay:
     def _of_kind(self, kind: str) -> list[tuple[int, int]]:
         """The inputs of a kind: place and number."""
         return [(at, place.number) for at, place in enumerate(self.places) if place.kind == kind]
+
+    def _renewed(self) -> dict[int, About]:
+        """Tensors that the plan neither reads nor writes, such as gradients of the step before.
+
+        They are other tensors in every call; those that a replay made are known by what they are
+        (`Fresh`), mostly the very object given here, as results come in the order of tensors.
+        """
+        made: list[About] = self.abouts[: self.results]
+        found: dict[int, About] = {}
+        met: Counter[Any] = Counter()
+        for i, like in enumerate(self.expected):
+            alike = [about for about in made if about == like.about]
+            plain = not like.leaf and like.split is None and like.type is Tensor
+            fixed = self.sizes is None and like.varying is None and not like.free
+            if alike and plain and fixed and i not in self.params and i not in self.over:
+                found[i] = alike[met[like.about] % len(alike)]
+                met[like.about] += 1
+        return found
 
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""
@@ -325,19 +353,25 @@ class Replay:
 
         Those that are pending are computed in one plan: they may share most of their graphs.
         """
+        if not self.are_apart(tensors):
+            raise GuardFailure(ONE)
         while pending := self._bind(bound, tensors):
             realize_together(pending)
         if self.sizes is not None:
             values = self.sizes.values([_base(t.entry.node).shape for t in tensors])
             if values is None:
-                bound.keys = []
+                bound.keys, bound.read = [], []
                 raise GuardFailure(f"sizes are not {', '.join(self.sizes.guards)}")
             bound.sizes = values
+
+    def are_apart(self, tensors: Sequence[Tensor]) -> bool:
+        """True unless one tensor is where the capture had several, of which it assigns one."""
+        return not self.over or len({*map(id, tensors)}) == len(tensors)
 
     def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Entry]:
         """Find the memory of every tensor, or what is to be computed first."""
         known = bound.keys or [None] * len(tensors)
-        bound.keys, bound.frame = [], None
+        bound.keys, bound.read, bound.frame = [], [], None
         keys: list[Any] = []
         pending: list[Entry] = []
         if not bound.memories:
@@ -363,8 +397,13 @@ class Replay:
                 if i in self.over:
                     bound.memories[i] = weakref.ref(memory)
         bound.strided = 0 in [bound.addresses[place] for place in self.params.values()]
-        bound.keys = keys
+        self._note(bound, keys)
         return pending
+
+    def _note(self, bound: Bound, keys: list[Any]) -> None:
+        """Remember the keys of tensors whose addresses are bound."""
+        bound.keys = keys
+        bound.read, bound.over = [keys[i] for i in self.keyed], [keys[i] for i in self.over]
 
     def run(
         self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],
@@ -516,7 +555,7 @@ class Replay:
                     return None
                 if not self._current(bound, tensors):
                     return None
-                if not are_sole(self.read_over, tensors, bound.memories):
+                if not are_sole(self._picked_read(tensors), self.alone):
                     return None
                 memories: list[Buffer | None] = program.launch_in_place(
                     frame, addresses, status, late, values, places
@@ -538,7 +577,7 @@ class Replay:
 
     def _current(self, bound: Bound, tensors: Sequence[Tensor]) -> bool:
         """Has no other thread assigned what we are about to?"""
-        return all([tensors[i].entry.key == bound.keys[i] for i in self.over])
+        return [tensor.entry.key for tensor in self._picked(tensors)] == bound.over
 
     def _slowly(
         self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],
@@ -653,7 +692,14 @@ class Replay:
         late = [(i, out) for i, out in self.assigned if memories[out] is not None]
         if late and not self._assign(late, bound, tensors, memories, abouts):
             return None
-        return [self._held(out, memories[out], abouts[out]) for out in range(self.results)]
+        if self.is_spmd:
+            return [self._held(out, memories[out], abouts[out]) for out in range(self.results)]
+        found = []
+        for memory, about in zip(memories[: self.results], abouts, strict=False):
+            tensor = new_tensor(Tensor)
+            tensor.entry, tensor.grad = Fresh(memory, about), None
+            found.append(tensor)
+        return found
 
     def _split(self, out: int) -> Any:
         """How a root is split over ranks, if it is."""
@@ -665,7 +711,7 @@ class Replay:
         split = self._split(out)
         if split is not None:
             return wrap(adopt(self.roots[out], memory, self.device, {}, split))
-        tensor = Tensor.__new__(Tensor)
+        tensor = new_tensor(Tensor)
         tensor.entry, tensor.grad = Fresh(memory, about), None
         return tensor
 
@@ -714,10 +760,18 @@ class Replay:
                     if i in self.params:
                         bound.addresses[self.params[i]] = memories[out].address
                         bound.memories[i] = weakref.ref(memories[out])
+                self._note(bound, bound.keys)
                 bound.frame = None
             finally:
                 REGISTRY.writing = before
         return True
+
+
+def picker(places: Sequence[int]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+    """What takes the things at these places from a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda given: [given[i] for i in places]
 
 
 def _bits(number: Any, dtype: DType) -> int:

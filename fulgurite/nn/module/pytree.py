@@ -148,6 +148,8 @@ def _is_plain(value: Any) -> bool:
 class Kinds(dict[str, str]):
     """Which attribute names are parameters and buffers; changed by `Module.__setattr__` only."""
 
+    __slots__ = ()
+
 
 def apart(module: Module) -> tuple[Sequence[Any], Hashable]:
     """The tensors of a module, each once, and what else it is."""

@@ -55,13 +55,6 @@ class Block:
     def __del__(self) -> None:
         self.pool.give(self.address, self.size)
 
-    def unheld(self) -> None:
-        """No buffer is over it any more: whoever wants this very block again gets it."""
-        spares = self.spares
-        if spares is not None and spares.open and len(spares.blocks) < SPARES:
-            self.exported = self.failed = None
-            spares.blocks.append(self)
-
 
 class Spares:
     """Blocks that wait for the next value of their kind: values take turns in the same few.
@@ -71,7 +64,7 @@ class Spares:
     """
 
     def __init__(self, pool: MemoryPool) -> None:
-        self.pool, self.open = pool, True
+        self.pool = pool
         self.blocks: list[Block] = []
         pool.spares.add(self)
 
@@ -96,7 +89,7 @@ class BorrowedBlock:
     """Memory of another library: its owner gets it back when nobody holds it."""
 
     __slots__ = ("__weakref__", "address", "discard", "exported", "failed", "holders", "owner")
-    size = 0
+    size, spares = 0, None  # nobody waits for it
     failed: BaseException | None
 
     def __init__(self, owner: Any, discard: Callable[[Any], None]) -> None:
@@ -107,9 +100,6 @@ class BorrowedBlock:
 
     def __del__(self) -> None:
         self.discard(self.owner)
-
-    def unheld(self) -> None:
-        """Nobody waits for it."""
 
 
 class CudaBuffer:
@@ -122,10 +112,13 @@ class CudaBuffer:
         block.holders += 1
 
     def __del__(self) -> None:
+        """Whoever wants this very block again gets it, if no other buffer is over it."""
         block = self.block
         block.holders -= 1
-        if not block.holders:
-            block.unheld()
+        spares = block.spares
+        if spares is not None and not block.holders and len(spares.blocks) < SPARES:
+            block.exported = block.failed = None
+            spares.blocks.append(block)  # type: ignore[arg-type]
 
     @property
     def exported(self) -> object | None:

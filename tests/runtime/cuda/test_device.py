@@ -99,6 +99,26 @@ def test_a_replay_whose_addresses_came_before_is_one_call_of_the_driver(
     assert kept[1].item() == 16.0
 
 
+def test_a_replayed_training_step_calls_few_functions_of_python(library: ctypes.CDLL) -> None:
+    training = Training()
+    for _ in range(12):
+        loss = training.jitted(training.x, training.y)
+    calls: list[str] = []
+    fg.synchronize()  # kernels of the fake are Python too
+    library.fake_idle(1)
+    try:
+        for _ in range(12):  # results take turns from here on
+            loss = training.jitted(training.x, training.y)
+        sys.setprofile(lambda frame, event, _: calls.append(event))
+        for _ in range(8):
+            loss = training.jitted(training.x, training.y)
+    finally:
+        sys.setprofile(None)
+        library.fake_idle(0)
+    assert loss.shape == ()
+    assert calls.count("call") <= 8 * 80  # 3 for each of 5 results, one for each of 13 tensors
+
+
 def test_blocks_that_wait_for_the_next_result_are_not_in_use(gpu: Any) -> None:
     step = fg.jit(lambda x: x + 1)
     x = fg.Tensor(np.ones(1000, np.float32)).realize()
