@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import FORK_LOCK
@@ -33,6 +33,24 @@ def load_compiler_ahead() -> None:
         compiler.load_ahead()
 
 
+def triton_version() -> str:
+    """The version of Triton by the name of its folder of metadata; empty if it is not installed.
+
+    Reading that metadata would load parsers of mails and archives, in every process.
+    """
+    spec = find_spec("triton")
+    if spec is None or spec.origin is None:
+        return ""
+    for folder in Path(spec.origin).parents[1].glob("triton-*.dist-info"):
+        return folder.name.removeprefix("triton-").removesuffix(".dist-info")
+    with FORK_LOCK:
+        from importlib import metadata
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 class CudaCodeGenerator:
     """Triton for one GPU."""
 
@@ -44,10 +62,7 @@ class CudaCodeGenerator:
     @cached_property
     def key(self) -> str:
         """The version of the compiler."""
-        try:
-            return f"triton {version('triton')}"
-        except PackageNotFoundError:
-            return "triton"
+        return f"triton {version}" if (version := triton_version()) else "triton"
 
     @property
     def hardware(self) -> str:

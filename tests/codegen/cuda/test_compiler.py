@@ -37,3 +37,24 @@ def test_gluon_is_not_loaded_by_us_and_works_for_others() -> None:
         env=clean | {"PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == "fine", done.stderr
+
+
+VERSION = """
+import sys
+from fulgurite.codegen.cuda.generator import triton_version
+before = {*sys.modules}
+found = triton_version()
+assert not {"email", "zipfile", "triton"} & ({*sys.modules} - before), "some 30 ms"
+from importlib.metadata import version
+assert found == version("triton"), found
+print("fine")
+"""
+
+
+@needs_triton
+def test_the_version_is_known_without_parsers_of_metadata() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", VERSION], cwd=ROOT, text=True, capture_output=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "fine", done.stderr

@@ -164,6 +164,8 @@ TILES = {
 
 def alone(until: float, parts: Sequence[str]) -> None:
     """What must not be disturbed, as long as there is time."""
+    built = Part("extension", [sys.executable, "fulgurite/core/_build.py"], 60)
+    say("C extension:", last(built.wait(), 300))
     say(last(Part("doctor", [sys.executable, "-c", DOCTOR], 15).wait(), 400))
     for part in ALONE:
         if part in parts:
