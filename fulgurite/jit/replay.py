@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._lazy import FORK_LOCK
 from ..autodiff.grad import tape_leaf
 from ..config import Options, config
 from ..core.dtype import DType, array_of_bits, encode
@@ -50,8 +51,6 @@ from ..runtime.realize import (
     realize_together,
     value_node,
 )
-from ..runtime.sizes.automatic import SizedGraph
-from ..runtime.sizes.specialize import size_key
 from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import About, Fresh
 from ..tensor import Tensor, wrap
@@ -59,6 +58,9 @@ from .dynamic_shapes import Varying, padded, sizes_of, unbound
 from .exclusive import are_sole, counts_are_exact, counts_of_leaves, is_sole
 from .sizes import CallSizes
 from .variables import without_values
+
+if TYPE_CHECKING:
+    from ..runtime.sizes.automatic import SizedGraph
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
             "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip
@@ -255,6 +257,8 @@ class Replay:
         like, root = self.expected[i], self.roots[out]
         if self.sizes is None:
             return like.shape == root.shape and like.dtype is root.dtype
+        with FORK_LOCK:
+            from ..runtime.sizes.specialize import size_key
         shapes = self.sizes.shapes[i], root.shape  # compared for all sizes, not for the captured
         keys, wanted = [[size_key(n) for n in shape] for shape in shapes]
         return keys == wanted and like.dtype is root.dtype
@@ -320,6 +324,8 @@ class Replay:
         """Compile what the next call needs."""
         if self.sizes is not None:
             sizes = self.sizes
+            with FORK_LOCK:  # the pipeline: plans of one size may all be on the disk
+                from ..runtime.sizes.automatic import SizedGraph
             about = self.normal, sizes.variables, self.device, self.roots, sizes.largest
             self._sized, self.slow = SizedGraph(*about), True
             self._sized_over = SizedGraph(*about, self.pairs) if self.pairs else None

@@ -216,13 +216,19 @@ class Device(Protocol):
     name: str
     host_visible: bool  # its memory is the host's: host code works on it where it is
     sizes_vary: bool  # are kernels compiled for sizes that vary?
-    operand_reuse: int  # products of an element for which its rounded value is stored; 0: never
-    channels_last: bool  # do images between kernels have channels last, unless an option says?
     has_tiny_tier: bool  # tiny graphs are run by NumPy in its memory
     dlpack: tuple[int, int]  # DLPack's name of its memory
     align: int  # bytes: values inside an arena begin at multiples of it
     recorder: Recorder | None  # the receiver of launches
     guards_writes: bool  # kernels that write over inputs can wait for checks: `compile_guarded`
+
+    @property
+    def operand_reuse(self) -> int:
+        """Products of an element for which its rounded value is stored; 0: never."""
+
+    @property
+    def channels_last(self) -> bool:
+        """True if images between kernels have channels last, unless an option says."""
 
     @property
     def has_collectives(self) -> bool:

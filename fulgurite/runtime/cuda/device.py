@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._lazy import FORK_LOCK
-from ...codegen.cuda.tiling import HOPPER
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
@@ -39,6 +38,7 @@ from .memory import BorrowedBlock, CudaBuffer, MemoryPool
 from .staging import STAGED_BYTES, Staging
 
 if TYPE_CHECKING:
+    from ...codegen.cuda.tiling import GpuTable
     from .collectives import Links
     from .timing import StreamTimes
 
@@ -95,8 +95,6 @@ class CudaDevice(BaseDevice):
     """One GPU."""
 
     guards_writes = True
-    operand_reuse = HOPPER.operand_reuse
-    channels_last = HOPPER.channels_last
 
     def __init__(self, name: str = "cuda") -> None:
         self.expect_compiles()  # while the driver starts, which takes as long
@@ -369,6 +367,24 @@ class CudaDevice(BaseDevice):
         return Staging(self)
 
     # --- code ------------------------------------------------------------------------------------
+
+    @property
+    def preferred(self) -> GpuTable:
+        """What kernels of this GPU are chosen by: for who plans, not for plans from the disk."""
+        with FORK_LOCK:
+            from ...codegen.cuda import tiling
+        found: GpuTable = tiling.HOPPER
+        return found
+
+    @property
+    def operand_reuse(self) -> int:  # type: ignore[override]
+        """Products of an element for which its rounded value is stored."""
+        return self.preferred.operand_reuse
+
+    @property
+    def channels_last(self) -> bool:  # type: ignore[override]
+        """True if images between kernels have their channels last."""
+        return self.preferred.channels_last
 
     @cached_property
     def codegen(self) -> Any:  # type: ignore[override]

@@ -125,6 +125,32 @@ def test_a_plan_that_writes_in_place_is_kept_with_what_it_writes_over(tmp_path: 
     assert all(stages == ["load"] for stages in warm["stages"])  # type: ignore[attr-defined]
 
 
+JITTED = """
+import sys, json, numpy as np, fulgurite as fg
+model = fg.nn.Linear(40, 30)
+optimizer = fg.optim.Adam(model.parameters())
+x = fg.Tensor(np.ones((16, 40), np.float32))
+@fg.jit
+def step(x):
+    optimizer.zero_grad()
+    loss = (model(x) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+losses = [step(x).item() for _ in range(3)]
+print(json.dumps({
+    "falls": losses[2] < losses[0], "pipeline": "fulgurite.runtime.pipeline" in sys.modules,
+    "llvmlite": "llvmlite" in sys.modules,
+}))
+"""
+
+
+def test_a_jitted_step_whose_plans_are_on_disk_loads_no_pipeline(tmp_path: Path) -> None:
+    cold, warm = work(tmp_path, JITTED), work(tmp_path, JITTED)
+    assert cold["falls"] and cold["pipeline"]
+    assert warm["falls"] and not warm["pipeline"] and not warm["llvmlite"]
+
+
 def test_other_options_other_vectors_and_other_constants_are_other_plans(tmp_path: Path) -> None:
     first = work(tmp_path)
     for environment in ({"FULGURITE_FUSE": "0"}, {"FULGURITE_VECTORS": "sse2"}):

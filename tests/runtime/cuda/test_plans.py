@@ -16,6 +16,7 @@ from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.ir.kernel_kind import KernelKind
+from fulgurite.runtime.cuda.executor import at_most
 from fulgurite.runtime.pipeline import Context, schedule_of
 from fulgurite.tensor import wrap
 
@@ -44,7 +45,7 @@ def folds(schedule: Schedule) -> int:
 def largest(schedule: Schedule) -> int:
     """Elements of the largest value that a kernel leaves to others."""
     slots = [schedule.slots[place] for item in schedule.items for place in item.writes]
-    return max([prod([int(n) for n in slot.shape]) for slot in slots if slot is not None])
+    return max([prod(at_most(slot.shape)) for slot in slots if slot is not None])
 
 
 def test_causal_attention_and_its_gradients_are_folds_and_nothing_else() -> None:
