@@ -18,7 +18,7 @@ from ..core.node import Node, toposort
 from ..core.ops.leaf import PARAM
 from ..core.ops.reduce import REDUCE, SCAN
 from ..core.origin import Origin
-from ..graph.fusion.machine import MachineModel, memory_time, work_of
+from ..graph.fusion.machine import MachineModel, memory_time, product_work, work_of
 from ..graph.ir.kernel import Item, Schedule
 from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.queries import elements
@@ -50,7 +50,8 @@ def facts_of(schedule: Schedule, item: Item, rates: MachineModel) -> ItemFacts:
     work = work_of(kernel)
     memory = memory_time(moved, rates)
     fold = kernel.kind is KernelKind.FOLD
-    arithmetic = work.products / (rates.stream_gemm_rate if fold else rates.gemm_rate)
+    rate = rates.stream_gemm_rate if fold else rates.gemm_rate
+    arithmetic = product_work(work, rates) / rate
     arithmetic += work.elementwise / (rates.stream_rate if fold else rates.elementwise_rate)
     shares = _shares(item, _common(schedule, item))
     lines: dict[str, float] = {}

@@ -16,6 +16,7 @@ SHIPPED = MachineModel(
     cache_bytes=8e6,
     gemm_rate=230.0,
     stream_gemm_rate=220.0,
+    narrow_gain=1.0,
     stream_loss=0.5,
     elementwise_rate=65.0,
     stream_rate=100.0,

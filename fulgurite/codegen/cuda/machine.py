@@ -11,6 +11,7 @@ HOPPER = MachineModel(
     cache_bytes=4e7,
     gemm_rate=40000.0,
     stream_gemm_rate=30000.0,
+    narrow_gain=15.0,
     stream_loss=0.5,
     elementwise_rate=12000.0,
     stream_rate=12000.0,

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from ...core.digest import blake2b
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
+from ...core.ops.elementwise import CAST
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import CONST, IOTA, PARAM
 from ...core.ops.movement import FLIP, PAD, SHRINK, WINDOW
@@ -40,6 +41,7 @@ class MachineModel:
     cache_bytes: float  # bytes that stay in caches from kernel to kernel
     gemm_rate: float  # operations a nanosecond in contractions
     stream_gemm_rate: float  # the same in products inside streaming kernels
+    narrow_gain: float  # how many times as quick either is where factors have 16 bits
     stream_loss: float  # of a product's time: what it takes longer in tiles of two products
     elementwise_rate: float  # additions a nanosecond in maps and rows
     stream_rate: float  # the same in blocks of a streaming kernel
@@ -109,13 +111,14 @@ class Work:
     blocks: int = 1  # along an axis that conditions on indices are about
     after: int = 0  # of elementwise work, what comes after the last sums
     gathered: int = 0  # numbers that are read one by one, as no run of them fills a vector
+    narrow: int = 0  # of products, those of factors of 16 bits
 
     def __add__(self, other: Work) -> Work:
         return Work(
             self.bytes + other.bytes, self.products + other.products,
             self.elementwise + other.elementwise, self.packed + other.packed,
             max(self.blocks, other.blocks), self.after + other.after,
-            self.gathered + other.gathered,
+            self.gathered + other.gathered, self.narrow + other.narrow,
         )  # fmt: skip
 
 
@@ -137,10 +140,12 @@ def _work(kernel: Kernel) -> Work:
     body = kernel.body
     order = toposort([body])
     inside: set[Node] = set()
-    products = packed = 0
+    products = packed = narrow = 0
     for node in order:
         if node.op is REDUCE and is_contraction(node):
             products += 2 * elements(node.src[0].shape)
+            if all(map(_has_16_bits, node.src[0].src)):
+                narrow += 2 * elements(node.src[0].shape)
             packed += sum([own_elements(s) for s in node.src[0].src])
             inside.add(node.src[0])
     params = [node for node in order if node.op is PARAM]
@@ -149,7 +154,21 @@ def _work(kernel: Kernel) -> Work:
     simple = _simple(order, inside) + COUNTING.choice_ops * index.chosen
     if only_chooses(order):  # each part is a copy: nothing is asked for each element
         simple = sum([elements(r.shape) for r in body.src])
-    return Work(moved, products, simple, packed, _blocks(order), gathered=index.gathered)
+    blocks = _blocks(order)
+    return Work(moved, products, simple, packed, blocks, 0, index.gathered, narrow)
+
+
+def _has_16_bits(factor: Node) -> bool:
+    """True if every number of a factor is one of 16 bits, however wide it is held."""
+    while factor.op.family == "movement" or factor.op is CONTIGUOUS:
+        factor = factor.src[0]
+    found = factor.src[0].dtype if factor.op is CAST else factor.dtype
+    return found.is_inexact and found.itemsize == 2
+
+
+def product_work(work: Work, table: CostTable) -> float:
+    """Operations in contractions, as if all were of factors of 32 bits."""
+    return work.products - work.narrow * (1 - 1 / table.narrow_gain)
 
 
 def _simple(order: Sequence[Node], inside: Set[Node]) -> int:
@@ -211,7 +230,7 @@ def time_of(kernel: Kernel, table: CostTable) -> float:
     fold = kernel.kind == "fold"
     memory = memory_time(w.bytes, table)
     rate = table.stream_gemm_rate if fold else table.gemm_rate
-    arithmetic = w.products / rate + w.elementwise / (
+    arithmetic = product_work(w, table) / rate + w.elementwise / (
         table.stream_rate if fold else table.elementwise_rate
     )
     if not fold:
@@ -257,7 +276,7 @@ def least_time(work: Work, table: CostTable) -> float:
         if work.products
         else inside / table.elementwise_rate
     )
-    arithmetic = (work.products / table.stream_gemm_rate + simple) * (
+    arithmetic = (product_work(work, table) / table.stream_gemm_rate + simple) * (
         1 + 1 / work.blocks
     ) / 2 + after
     return both(work.bytes / max(table.cache_bw, table.dram_bw), arithmetic, table)

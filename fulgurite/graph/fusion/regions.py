@@ -23,7 +23,7 @@ from . import KINDS
 from .budget import BUDGET, FusionBudget
 from .build_schedule import Segment
 from .inline import Closure, Limits, closures
-from .machine import CostTable, memory_time, spill_time, work_of
+from .machine import CostTable, memory_time, product_work, spill_time, work_of
 from .segments import SegmentGraph, byte_count, memory_of
 
 # (segment of the region, number of its output), or below 0: of its statistics
@@ -101,7 +101,8 @@ class Regions:
         if not any(self.graph.ancestors[r] & bits for r in readers):
             return 0.0
         work, table = work_of(self.graph.segments[place][2][0]), self.table
-        again = work.products / table.stream_gemm_rate + work.elementwise / table.stream_rate
+        again = product_work(work, table) / table.stream_gemm_rate
+        again += work.elementwise / table.stream_rate
         return again * self.equal[place]
 
     def is_quick_again(self, place: int) -> bool:
@@ -126,7 +127,7 @@ class Regions:
         """
         _, outputs, (kernel, _, _) = self.graph.segments[place]
         table, size = self.table, max(map(byte_count, outputs))
-        again = work_of(kernel).products / table.stream_gemm_rate
+        again = product_work(work_of(kernel), table) / table.stream_gemm_rate
         if not self.is_between_products(place):
             spill = max(size * table.spill_ns_per_byte, spill_time([size], table))
             return again <= 2 * size / table.dram_bw + spill

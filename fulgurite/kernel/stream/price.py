@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.passes import UNWATCHED, Watch, run_passes
-from ...graph.fusion.machine import CostTable, both, memory_time, spill_time, work_of
+from ...graph.fusion.machine import (
+    CostTable,
+    both,
+    memory_time,
+    product_work,
+    spill_time,
+    work_of,
+)
 from ...graph.fusion.proposals import Proposal
 from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.lower import IndexKernel, lower
@@ -83,14 +90,19 @@ def propose(
                        for s in problem.states)  # fmt: skip
     what = f"fold over {problem.n} elements, {len(problem.products)} products inside; "
     what += f"state: {states}{work.note}"
-    cost = stream_time(work, work_of(kernel).bytes, table)
+    whole = work_of(kernel)
+    share = product_work(whole, table) / whole.products if whole.products else 1.0
+    cost = stream_time(work, whole.bytes, table, share)
     return Proposal("fold", cost, what, streaming.fired, streaming.nodes, found)
 
 
-def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:
-    """Nanoseconds of a plan that also reads and writes `moved` bytes."""
+def stream_time(work: StreamWork, moved: int, table: CostTable, wide: float = 1.0) -> float:
+    """Nanoseconds of a plan that also reads and writes `moved` bytes.
+
+    Its products take `wide` of the time that they would with factors of 32 bits.
+    """
     inside, beside = [
-        sum([_product_time(depth, table) for depth in depths])
+        wide * sum([_product_time(depth, table) for depth in depths])
         for depths in (work.depths, work.widths)
     ]
     rate = table.elementwise_rate / 2 if work.is_plain else table.stream_rate

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cuda.machine import HOPPER
 from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.graph.fusion.machine import time_of, work_of
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.ir.kernel_kind import KernelKind
@@ -48,18 +50,50 @@ def largest(schedule: Schedule) -> int:
     return max([prod(at_most(slot.shape)) for slot in slots if slot is not None])
 
 
-def test_causal_attention_and_its_gradients_are_folds_and_nothing_else() -> None:
+def gradients(attend: Callable[..., fg.Tensor]) -> Callable[..., Any]:
+    """The gradients of a loss of what is seen."""
+
     def build(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor, g: fg.Tensor) -> Any:
         def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
-            seen = fg.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return (seen.astype("float32") * g).sum()
+            return (attend(q, k, v).astype("float32") * g).sum()
 
         return fg.grad(loss, argnums=(0, 1, 2))(q, k, v)
 
-    shape = (BATCH, HEADS, LENGTH, WIDTH)
-    schedule = planned(build, *[(shape, "bfloat16")] * 4)
+    return build
+
+
+def written_out(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    return fg.softmax(q @ fg.swapaxes(k, -1, -2) * 0.125, axis=-1) @ v
+
+
+def causal(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    return fg.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("attend", "shape"),
+    [
+        (causal, (BATCH, HEADS, LENGTH, WIDTH)),
+        (fg.scaled_dot_product_attention, (4, 16, 2048, 64)),
+        (written_out, (4, 16, 2048, 64)),
+        (written_out, (4, 16, 8192, 128)),
+    ],
+)
+def test_attention_and_its_gradients_are_folds_and_nothing_else(
+    attend: Callable[..., fg.Tensor], shape: tuple[int, ...]
+) -> None:
+    schedule = planned(gradients(attend), *[(shape, "bfloat16")] * 4)
     assert len(schedule.items) == folds(schedule) == 3  # statistics of rows; dQ; dK and dV
     assert largest(schedule) == prod(shape)
+
+
+def test_products_of_16_bits_are_priced_by_the_tensor_cores() -> None:
+    def time(dtype: str) -> float:
+        (item,) = planned(lambda a, b: [a @ b], *[((4096, 4096), dtype)] * 2).items
+        assert work_of(item.kernel).narrow == (dtype != "float32") * work_of(item.kernel).products
+        return time_of(item.kernel, HOPPER)
+
+    assert time("bfloat16") == time("float16") < time("float32") / 8
 
 
 def test_attention_in_a_layer_that_is_trained_keeps_no_scores() -> None:
