@@ -47,6 +47,23 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepacked:
+    """A form of a kernel for an operand that stays: packed once, into memory behind the workspace.
+
+    The launch that packs has two params, the operand and that memory, and numbers of its own; they
+    say how it is packed, so equal ones of one operand may share it.
+    """
+
+    param: int  # the operand
+    nbytes: int
+    pack: Launch
+    pack_numbers: tuple[int, ...]
+    launches: tuple[Launch, ...]
+    numbers: tuple[int, ...]
+    workspace: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelText:
     """A kernel as text and launch."""
 
@@ -56,6 +73,7 @@ class KernelText:
     numbers: tuple[int, ...] = ()
     workspace: int = 0  # bytes, 64-aligned when it arrives
     library: tuple[str, ...] = ()  # modules that this one calls; each may call those before it
+    prepacked: Prepacked | None = None  # the same text with other numbers
 
 
 class KernelSource(Protocol):

@@ -44,7 +44,12 @@ def bind_sizes(rendered: KernelText) -> KernelText:
             lines = _loads([(place[s, n], bits) for s, n, bits in used])
             piece = head[1] + lines + _TOKEN.sub(named, piece[head.end() :])
         out.append(piece)
-    return replace(rendered, text="".join(out), numbers=(*rendered.numbers, *numbers))
+    form = rendered.prepacked
+    if form is not None:
+        form = replace(form, numbers=(*form.numbers, *numbers))
+    return replace(
+        rendered, text="".join(out), numbers=(*rendered.numbers, *numbers), prepacked=form
+    )
 
 
 def _loads(used: Sequence[tuple[int, str]]) -> str:

@@ -147,9 +147,9 @@ class ViewOperands:
             f.read["at", name] = found
         return f.read["at", name]
 
-    def workspace(self, t: LibraryFunction) -> str:
-        """Where the workspace is."""
-        return self.param(t, "workspace")
+    def packed(self, t: LibraryFunction, side: str) -> str:
+        """Where an operand is packed: the workspace, or memory of a right one that stays."""
+        return self.param(t, "workspace" if side == "left" else "packed")
 
     def base(self, t: LibraryFunction, side: str) -> str:
         """Where an operand begins for the product of a tile."""
@@ -160,7 +160,7 @@ class ViewOperands:
     def tile_table(self, t: LibraryFunction, tile: str) -> str:
         """Where what is known of a tile of columns is in the workspace."""
         place = t.f.mul(tile, t.f.number("bytes"))
-        return t.f.e.let(f"getelementptr i8, ptr {self.workspace(t)}, i64 {place}")
+        return t.f.e.let(f"getelementptr i8, ptr {self.packed(t, 'left')}, i64 {place}")
 
     def descriptor(self, t: LibraryFunction, side: str) -> str:
         """Where the descriptor of an operand begins."""

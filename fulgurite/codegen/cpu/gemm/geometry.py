@@ -7,6 +7,7 @@ library read when they run. Nothing here writes text.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from math import gcd
 
 from ....core.lazy_dataclass import dataclass
@@ -19,6 +20,18 @@ from .plan import Gemm, GemmKind
 from .tile import ROUTES
 from .tile_sizes import Tiles
 
+
+def k_room(gemm: Gemm) -> int:
+    """Steps of k of a panel that has all of them, with room for the lanes after the last."""
+    lanes = gemm.target.lanes
+    return -(-gemm.depth // lanes) * lanes + lanes
+
+
+def _is_right(key: Hashable) -> bool:
+    """True if a number of the table is the right operand's."""
+    return isinstance(key, tuple) and key[-1] == "right"
+
+
 _NEXT = (("next block", "left"), ("next block", "right"), ("next tile", "right"))
 
 
@@ -28,6 +41,7 @@ class Geometry:
 
     gemm: Gemm
     tiles: Tiles
+    prepacked: bool = False  # is the right operand packed before any run, all of k in a piece?
 
     # --- tiles and blocks ------------------------------------------------------------------------
 
@@ -132,11 +146,22 @@ class Geometry:
             return self.tiles.k_packed, 1
         if route == "rows":
             return 1, self.tiles.columns
-        return self.tiles.k_packed, self.gemm.registers.panel
+        return self.panel_depth, self.gemm.registers.panel
+
+    def packs_before(self, s: Operand) -> bool:
+        """True if a launch of each run packs an operand, into the workspace."""
+        return self.route(s) == "shared" and not (self.prepacked and s.name == "right")
 
     def packed_stride(self, s: Operand) -> int:
         """The stride that an operand is packed with: of rows of k or of columns, or of panels."""
-        return self.tiles.columns if self.library_route(s) == "rows" else self.tiles.k_packed
+        if s.name == "left":
+            return self.tiles.k_packed
+        return self.tiles.columns if self.library_route(s) == "rows" else self.panel_depth
+
+    @property
+    def panel_depth(self) -> int:
+        """Steps of k from one panel to the next: of a block, or of all where that is prepacked."""
+        return self.tiles.k_packed if not self.prepacked else k_room(self.gemm)
 
     # --- packing launches -------------------------------------------------------------------------
 
@@ -160,6 +185,8 @@ class Geometry:
         if name == "left":
             return self.tall * self.left_tile_elements
         panel = self.gemm.registers.panel
+        if self.prepacked:  # from one block to the next
+            return panel * self.tiles.k_block
         return -(-self.gemm.columns // panel) * panel * self.tiles.k_packed
 
     @property
@@ -169,15 +196,36 @@ class Geometry:
 
     def before_right(self) -> int:
         """Elements in the workspace before those of the right operand."""
-        if self.tiles.left != "shared":
+        if self.tiles.left != "shared" or self.prepacked:
             return 0
         return self.gemm.batch * self.blocks * self.block_elements("left")
 
     def before_sums(self) -> int:
         """Elements in the workspace before the sums of chunks."""
-        shared = self.tiles.right == "shared"
-        right = self.gemm.batch * self.blocks * self.block_elements("right") if shared else 0
-        return self.before_right() + right
+        shared = [s for s in (self.gemm.left, self.gemm.right) if self.packs_before(s)]
+        return sum([self.gemm.batch * self.blocks * self.block_elements(s.name) for s in shared])
+
+    @property
+    def packed_param(self) -> int:
+        """The param that the right operand is packed into: the workspace, or one behind it."""
+        return len(self.gemm.problem.dtypes) + self.prepacked
+
+    # --- packing once ----------------------------------------------------------------------------
+
+    def pack_once(self) -> tuple[dict[Hashable, int], int, int]:
+        """The numbers of a launch that packs all of the right operand, its units, and elements."""
+        gemm, right = self.gemm, self.gemm.right
+        tiles = Tiles("dense", "shared", 1, gemm.registers.panel, gemm.depth, k_room(gemm))
+        whole = replace(self, tiles=tiles, prepacked=True)
+        known: dict[Hashable, int] = {("param", "right"): 0, "packed": 1}
+        read = ("blocks", "depth", "steps", "block of k", "deep")
+        numbers = {
+            key: known.get(key, n if key in read or _is_right(key) else 0)
+            for key, n in whole.table().items()
+        }
+        panel = gemm.registers.panel
+        elements = -(-gemm.columns // panel) * panel * whole.panel_depth
+        return numbers, whole.pack_units(right), elements
 
     # --- direct convolution ----------------------------------------------------------------------
 
@@ -225,8 +273,9 @@ class Geometry:
         gemm, tiles = self.gemm, self.tiles
         found: dict[Hashable, int] = {
             "blocks": self.blocks, "depth": gemm.depth, "block of k": tiles.k_block,
-            "deep": tiles.k_packed, "tile numbers": self.left_tile_elements,
+            "deep": self.panel_depth, "tile numbers": self.left_tile_elements,
             "before right": self.before_right(), "workspace": len(gemm.problem.dtypes),
+            "packed": self.packed_param,
             "steps": gemm.steps, "pieces": self.direct_pieces,
             "bytes": self.direct_table_bytes if self.direct_tables > 1 else 0,
             **self.next_ones(), **self.panels(), **self.stretch(),

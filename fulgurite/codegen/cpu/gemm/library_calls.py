@@ -92,6 +92,12 @@ class LibraryCalls:
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
         return self.source(f, s, "0", "0")[0]
 
+    def packed(self, f: FunctionBuilder, s: Operand) -> str:
+        """Where a dense operand is packed: the workspace, or memory of a right one that stays."""
+        if s.name == "left":
+            return f.pointer(len(self.dtypes))
+        return f.pointer_at(f.number("packed", self.geometry.packed_param), "packed")
+
     def pack_dense(self, f: FunctionBuilder, s: Operand) -> str:
         """The function that packs a dense operand."""
         return self.address(f, pack_dense(self.registers, s.name, s.is_transposed), MOVE)
@@ -115,7 +121,7 @@ class LibraryCalls:
                 batch, _ = f.divided(index, f.number(("of a product", s.name), many))
             move = self.pack_dense(f, s)
             operands = [
-                self.table(f), self.base(f, s, batch), f.pointer(len(self.dtypes)), index,
+                self.table(f), self.base(f, s, batch), self.packed(f, s), index,
                 f.add(index, "1"), move,
             ]  # fmt: skip
             self.call(f, pack_units(self.registers, s.name), UNITS, operands)
@@ -179,8 +185,8 @@ class LibraryCalls:
             keep = f"@{keeper(block(r))}"
             f.e.declare(f"void {keep}({MICROKERNEL_TYPES})", keep)
         moves = [self.pack_dense(f, s) for s in (gemm.left, gemm.right)]
+        memories = [self.packed(f, s) for s in (gemm.left, gemm.right)]
         operands = [
-            self.table(f), left, right, f.pointer(len(self.dtypes)), *tile_at, panel, along_k,
-            *moves, keep,
+            self.table(f), left, right, *memories, *tile_at, panel, along_k, *moves, keep,
         ]  # fmt: skip
         self.call(f, tile(r), TILE, operands)

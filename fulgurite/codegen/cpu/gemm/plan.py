@@ -85,6 +85,7 @@ class Gemm:
     has_images: bool  # were outer columns made a batch, each image a product of its own?
     result_runs: int  # of results that lie apart, if more than 1
     kind: GemmKind = GemmKind.PACKED
+    prepacked: bool = False  # is the right operand packed before any run?
 
     # --- sizes -----------------------------------------------------------------------------------
 
@@ -257,7 +258,7 @@ class Gemm:
             Block(r.height, r.panel, self.target.lanes, r.dtype.itemsize),
             dense=(left, right and self.is_right_readable), in_place=self.sums_in_place,
             split=self.kind is not GemmKind.GEMV_DOT, k_major=self.right.k_major,
-            left_transposed=transposed, fine=self.is_fine,
+            left_transposed=transposed, fine=self.is_fine, prepacked=self.prepacked,
         )  # fmt: skip
 
     # --- kinds -----------------------------------------------------------------------------------

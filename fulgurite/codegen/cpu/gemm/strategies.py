@@ -14,7 +14,7 @@ from math import prod
 
 from ....core.dtype import DType
 from ....core.ops.index import LOAD
-from ....core.symbolic.sym import choosing
+from ....core.symbolic.sym import choosing, varies
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_chunks
@@ -86,6 +86,30 @@ def bind_to(problem: GemmProblem, machine: Target) -> Gemm:
     # runs of columns that begin anywhere are packed by fours by the library alone
     whole = not gemm.is_vector and len(gemm.as_kind(GemmKind.BYTES).right.own.axes) == 1
     return gemm if by_library or whole else bind(problem, Registers(summed, machine))
+
+
+def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
+    """The plan for a right operand that is packed before any run, if that is legal and pays.
+
+    It must sum in the same order. Few rows read a matrix once, and one in L1 is near anyway.
+    """
+    right, panels = gemm.as_kind(plan.kind).right, plan.kind in (GemmKind.DENSE, GemmKind.IMPLICIT)
+    if not panels or right.k_major or gemm.registers.pairs or gemm.batch != 1:
+        return None
+    if varies(gemm.columns) or varies(gemm.steps) or right.root.op is not LOAD:
+        return None
+    view = gemm.right_view
+    if view is None or any(c.asks for c in view.conditions):
+        return None
+    nbytes = gemm.columns * gemm.steps * gemm.problem.dtypes[right.root.arg[0]].itemsize
+    if gemm.rows <= GEMM.few_rows or nbytes <= GEMM.l1_bytes:
+        return None
+    strategy = next(s for s in STRATEGIES if s.kind is plan.kind)
+    found = strategy.plan(replace(gemm, prepacked=True))
+    if found is None or found.tiles.right != "shared":
+        return None
+    order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
+    return found if order[0] == order[1] else None
 
 
 # --- the strategies ------------------------------------------------------------------------------

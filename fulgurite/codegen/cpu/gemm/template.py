@@ -16,9 +16,10 @@ from dataclasses import replace
 from ....core.dtype import DType
 from ....core.lazy_dataclass import dataclass
 from ....core.node import Node
+from ....core.symbolic.sym import varies
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import Operand
-from ...common.api import KernelText, Launch
+from ...common.api import KernelText, Launch, Prepacked
 from ..conv.tile import pack_launch, table_launch
 from ..conv.view_args import VIEW_TABLE
 from ..llvm.convert import round_small
@@ -37,7 +38,7 @@ from .pack import Target as Goal
 from .pack_dense import pack_dense
 from .plan import Gemm, GemmKind, GemmPlan
 from .skinny import SKINNY, skinny
-from .strategies import choose, cpu_problem
+from .strategies import choose, cpu_problem, prepacked
 from .tile import JOIN, MICROKERNEL_TYPES, MOVE, ROUTES, TABLE, join
 
 
@@ -52,7 +53,28 @@ def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Kerne
 
 def _render(gemm: Gemm, plan: GemmPlan) -> KernelText:
     gemm = gemm.as_kind(plan.kind)
-    return _Template(gemm, Geometry(gemm, plan.tiles)).render()
+    found = _Template(gemm, Geometry(gemm, plan.tiles)).render()
+    packed = prepacked(gemm, plan)
+    return found if packed is None else replace(found, prepacked=_form(gemm, packed, found))
+
+
+def _form(gemm: Gemm, plan: GemmPlan, plain: KernelText) -> Prepacked | None:
+    """The form of a kernel for a right operand that stays: its text must be that of the kernel."""
+    geometry = Geometry(gemm, plan.tiles, prepacked=True)
+    template = _Template(gemm, geometry)
+    made = template.render()
+    if made.text != plain.text or made.variables:
+        return None
+    table, units, elements = geometry.pack_once()
+    names = VIEW_TABLE if gemm.kind.reads_views else TABLE
+    numbers = tuple([table[name] for name in dict.fromkeys(names)])
+    if any(map(varies, numbers)):
+        return None
+    pack = Launch(template.pack_symbol(gemm.right), units, gemm.depth * gemm.columns * 2)
+    return Prepacked(
+        gemm.right.root.arg[0], elements * template.size, pack, numbers,
+        made.launches, made.numbers, made.workspace,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +132,12 @@ class _Template:
         """Write the launch that packs an operand, and launch it if tiles share what it packs; the
         bytes of workspace that it takes."""
         gemm, geo, kind = self.gemm, self.geometry, self.gemm.kind
-        shared = geo.route(s) == "shared"
+        shared = geo.packs_before(s)
         symbol = f"kernel_{s.name}"
         if kind.reads_views:
-            name = pack_launch(self.calls.im2col, s.name)
-            symbol = self.calls.view_launch(name, symbol, frames)
+            symbol = self.calls.view_launch(self.pack_symbol(s), symbol, frames)
         elif kind.reads_matrices and not self.numbers.variables and len(s.part.batch.axes) <= 1:
-            symbol = self.calls.dense_launch(s)
+            symbol = self.pack_symbol(s)
         elif kind.reads_matrices:
             frames.append(self.calls.own_dense_launch(s))
         elif shared or (gemm.is_dense(s) and not gemm.is_vector):
@@ -126,6 +147,12 @@ class _Template:
         work = gemm.batch * gemm.depth * geo.size_of(s) * 2
         launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work))
         return gemm.batch * geo.blocks * geo.block_elements(s.name) * self.size
+
+    def pack_symbol(self, s: Operand) -> str:
+        """The launch of the library that packs an operand, where there are no variables."""
+        if self.gemm.kind.reads_views:
+            return pack_launch(self.calls.im2col, s.name)
+        return self.calls.dense_launch(s)
 
     def sum_launches(self, launches: list[Launch]) -> int:
         """Launch the sums, of chunks of k first if it is split; the bytes of workspace for them."""

@@ -28,7 +28,8 @@ from .skinny import SKINNY
 ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "keep")
 MICROKERNEL_TYPES = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # the types of what packs
-TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
+TILE = "ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
+PACKED = {"left": "%workspace", "right": "%packed"}  # where each operand is packed
 JOIN = "ptr, i64, i64, i64, ptr, i64, i64, i64"
 UNITS = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
@@ -38,7 +39,7 @@ _SIDE = (
 )  # fmt: skip
 TABLE: tuple[Hashable, ...] = (
     "blocks", "depth", "steps", "block of k", "deep", "wide", "reach", "tile numbers",
-    "before right", "workspace", "each", "over", "unit",
+    "before right", "workspace", "packed", "each", "over", "unit",
     *[(name, side) for side in ("left", "right") for name in _SIDE],
 )  # fmt: skip
 
@@ -66,9 +67,9 @@ class DenseOperands:
         """Where an operand begins for the product at hand."""
         return f"%{side}"
 
-    def workspace(self, t: LibraryFunction) -> str:
-        """Where the workspace is."""
-        return "%workspace"
+    def packed(self, t: LibraryFunction, side: str) -> str:
+        """Where an operand is packed: the workspace, or memory of a right one that stays."""
+        return PACKED[side]
 
     def pack(self, t: LibraryFunction, move: str, side: str, block: PackedBlock) -> None:
         """Pack a block of an operand."""
@@ -91,7 +92,7 @@ class Operands(Protocol):
 
     def base(self, t: LibraryFunction, side: str) -> str: ...
 
-    def workspace(self, t: LibraryFunction) -> str: ...
+    def packed(self, t: LibraryFunction, side: str) -> str: ...
 
     def pack(self, t: LibraryFunction, move: str, side: str, block: PackedBlock) -> None: ...
 
@@ -135,7 +136,7 @@ class LibraryFunction:
         return k if self.steps == 1 else self.f.mul(k, str(self.steps))
 
     def packed(self, side: str, batch: str, own: str, tile: str, number: str, down: str) -> str:
-        """Where in the workspace a block of an operand is: places from `own`, k from `down`."""
+        """Where a block of a packed operand is: places from `own`, k from `down`."""
         f = self.f
         block = f.add(f.mul(batch, f.number("blocks")), number)
         place = f.mul(block, f.number(("numbers", side)))
@@ -145,7 +146,7 @@ class LibraryFunction:
             place = f.add(place, f.mul(own, f.number("deep")))
             place = f.add(place, f.mul(down, f.number(("k", "right"))))
             place = f.add(place, f.number("before right"))
-        return self.at(self.operands.workspace(self), place)
+        return self.at(self.operands.packed(self, side), place)
 
     def invoke(self, function: str, types: str, operands: list[str]) -> None:
         """Call a function by its address."""
@@ -274,16 +275,16 @@ class Tile:
 
 @lru_cache(maxsize=32)
 def tile(registers: Registers) -> Module:
-    """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr skinny, ptr move_left, ptr move_right,
-    ptr keep)`: the sums of the tile at a row and column of tiles over some blocks of k; `panel` is
-    a block, `keep` its keeper, `skinny` is for few columns."""
+    """`void f(ptr numbers, ptr left, ptr right, ptr workspace, ptr packed, i64 batch, i64 row,
+    i64 column, i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr skinny, ptr move_left,
+    ptr move_right, ptr keep)`: the sums of the tile at a row and column of tiles over some blocks
+    of k; `panel` is a block, `keep` its keeper, `skinny` is for few columns."""
     t = LibraryFunction(registers, DenseOperands())
     Tile(t, {"left": "%move_left", "right": "%move_right"}).write()
     arguments = (
-        "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
-        "i64 %begin, i64 %end, ptr %sums, i64 %width, ptr %panel, ptr %skinny, ptr %move_left, "
-        "ptr %move_right, ptr %keep"
+        "ptr %numbers, ptr %left, ptr %right, ptr %workspace, ptr %packed, i64 %batch, i64 %row, "
+        "i64 %column, i64 %begin, i64 %end, ptr %sums, i64 %width, ptr %panel, ptr %skinny, "
+        "ptr %move_left, ptr %move_right, ptr %keep"
     )
     return t.module(f"tile_{registers.dtype}", arguments)
 
@@ -330,11 +331,11 @@ def join(registers: Registers) -> Module:
 
 @lru_cache(maxsize=32)
 def pack_units(registers: Registers, side: str) -> Module:
-    """`void f(ptr numbers, ptr operand, ptr workspace, i64 first, i64 last, ptr move)`: packs some
+    """`void f(ptr numbers, ptr operand, ptr memory, i64 first, i64 last, ptr move)`: packs some
     units of an operand, numbered through all products of a batch."""
     t = LibraryFunction(registers, DenseOperands())
     t.pack_units(side, "%move")
-    arguments = f"ptr %numbers, ptr %{side}, ptr %workspace, i64 %first, i64 %last, ptr %move"
+    arguments = f"ptr %numbers, ptr %{side}, ptr {PACKED[side]}, i64 %first, i64 %last, ptr %move"
     return t.module(f"pack_units_{side}_{registers.dtype}", arguments)
 
 
@@ -345,7 +346,8 @@ def pack_launch(registers: Registers, side: str, transposed: bool) -> Module:
     t = LibraryFunction(registers, DenseOperands())
     f = t.f
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
-    for name, number in ((f"%{side}.0", ("param", side)), ("%workspace", "workspace")):
+    where = PACKED[side]
+    for name, number in ((f"%{side}.0", ("param", side)), (where, where.removeprefix("%"))):
         place = f.number(number)
         f.entry.append(f"  {name}.at = getelementptr ptr, ptr %params, i64 {place}")
         f.entry.append(f"  {name} = load ptr, ptr {name}.at")

@@ -35,6 +35,7 @@ class TileProblem:
     k_major: bool = False  # are both operands packed along k?
     left_transposed: bool = False  # is memory of the left operand contiguous along rows?
     fine: bool = True  # are sums of a small product in several chunks?
+    prepacked: bool = False  # is the right operand packed before any run?
 
     @property
     def products(self) -> int:
@@ -161,6 +162,8 @@ class _Chooser:
     def right(self) -> str:
         """The route of the right operand."""
         p, block = self.p, self.block
+        if p.prepacked:
+            return "shared"
         if p.dense[1] and self.is_read_in_place:
             return "dense"
         packed = p.batch * _up(p.columns, block.panel) * _up(p.depth, block.lanes) * block.bytes
@@ -255,6 +258,7 @@ def pack_twice(found: Tiles, p: TileProblem) -> Tiles:
     twice = replace(found, right="tile", rows=-(-p.rows // 2))
     small = 3 * GEMM.tile_products <= p.products <= GEMM.two_tile_products
     whole = (found.left, found.right) == ("tile", "shared") and found.columns >= p.columns
+    whole = whole and not p.prepacked
     fits = found.in_place and twice.fits(p.block) and 4 * p.block.height <= p.rows
     return twice if small and whole and fits and found.k_chunks == 1 else found
 

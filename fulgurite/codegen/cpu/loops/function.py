@@ -92,7 +92,11 @@ class FunctionBuilder(Access):
 
     def pointer(self, number: int) -> str:
         """The address of a param, read once."""
-        name = ("param", number)
+        return self.pointer_at(str(number), number)
+
+    def pointer_at(self, number: str, name: Hashable) -> str:
+        """The address of a param whose number is known at run time, read once."""
+        name = ("param", name)
         if name not in self.read:
             place, found = self.e.name("p"), self.e.name("p")
             self.entry.append(f"  {place} = getelementptr ptr, ptr %params, i64 {number}")
