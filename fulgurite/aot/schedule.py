@@ -31,7 +31,8 @@ from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.registry import Entry, MovedError, entries_at
 from ..graph.memory.arena import bytes_moved, slot_bytes
 from ..runtime import multi_device
-from ..runtime.device import Buffer, get_device, is_shared
+from ..runtime.derived import DERIVED
+from ..runtime.device import Buffer, Held, get_device, is_shared
 from ..runtime.incremental import Incremental, Values
 from ..runtime.plan import Plan
 from ..runtime.plan_key import cache_key
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .export import LoadedSchedule
 
 KEEP = 1 << 22  # as many bytes of values a plain run keeps before anybody asked what changed
+MOST_PATIENCE = 16  # runs after which an input that changed before is believed to stay
 PATIENCE = 3  # plain runs in a row after which they keep nothing
 Replay = Callable[[], tuple[Tensor, ...]]
 
@@ -95,6 +97,42 @@ class _Left:
         self.later = later
 
 
+class _Holding:
+    """Who runs a part again and again, with all that depends on inputs that stay done once.
+
+    An input stays if it is the same memory in two runs: a part that runs once pays nothing. While
+    the caller of a run holds its inputs nobody writes over them.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: dict[int, weakref.ref[Buffer]] = {}  # of the last run, then those that stay
+        self.held: Held | None = None
+        self.mark, self.runs, self.patience = 0, 0, 2
+
+    def of(self, device: str, executor: Any, inputs: Sequence[Buffer]) -> Any:
+        """Who runs a plan in the place of its executor, for these inputs."""
+        held, mark = self.held, DERIVED.mark
+        if held is not None:
+            stay = all([memory() is inputs[i] for i, memory in self.inputs.items()])
+            if stay and (mark == self.mark or not held.is_stale):
+                self.mark = mark
+                return held.of(executor)
+            self.drop()
+        before, self.runs = self.inputs, self.runs + 1
+        now = {i: b for i, b in enumerate(inputs) if not is_shared(b)}
+        if self.runs >= self.patience:
+            now = {i: b for i, b in now.items() if i in before and before[i]() is b}
+            held, self.mark = get_device(device).hold(now), mark
+        self.inputs, self.held = {i: weakref.ref(b) for i, b in now.items()}, held
+        return executor if held is None else held.of(executor)
+
+    def drop(self) -> None:
+        """An input has another value: let go of what was done for it, and wait for longer."""
+        if self.held is not None:
+            self.patience = min(2 * self.patience, MOST_PATIENCE)
+        self.held, self.inputs, self.runs = None, {}, 0
+
+
 class _Part:
     """What one device computes, and what it needs of the others."""
 
@@ -106,6 +144,7 @@ class _Part:
         self.every: tuple[int, ...] = ()
         self.incremental: Incremental | None = None
         self.watched = [_tensors_at(buffer) for buffer in self.normal.buffers]
+        self.holding = _Holding()  # of all values of variables
 
     @property
     def plan(self) -> Plan:
@@ -122,8 +161,8 @@ class _Part:
         """What a run comes to that keeps nothing: as little as possible around the plan."""
         normal, plan, buffers = self.normal, self.plan, self.normal.buffers
         values, watched = normal.values, self.watched
-        executor = plan.executor
-        run, deferred, check = executor.run, executor.deferred, executor.check
+        executor, holding, device = plan.executor, self.holding, self.device
+        deferred, check = executor.deferred, executor.check
         # the memory of inputs stays theirs: who holds a buffer keeps it from being written over
         memory = [*[storage_of(buffer) for buffer in buffers], *self.constants]
         guards = [(i, *pair) for i, tensors in enumerate(watched) for pair in tensors]
@@ -143,7 +182,9 @@ class _Part:
                 _realize_assigned([watched[number] for number in changed])
                 for number in changed:
                     inputs[number] = _latest(buffers[number], watched[number])[1]
+                holding.drop()
             plan.runs += 1
+            run = (executor if changed else holding.of(device, executor, memory)).run
             try:
                 outputs = run(inputs, values, current().poison)
                 if deferred:
@@ -264,7 +305,7 @@ class TensorSchedule:
                         part.compiled = _compiled(part, cache, any_size)
                     part.constants = inputs_of(part.normal, part.compiled, buffers=False)
                     part.every = tuple(range(len(part.plan.schedule.items)))
-                    self._replay = None
+                    part.holding, self._replay = _Holding(), None
             return self._parts[-1].plan
 
     def bound(self, values: Mapping[str, int]) -> TensorSchedule:
@@ -369,7 +410,8 @@ class TensorSchedule:
         steps = part.steps()
         try:
             if not steps.can_keep or not keep:
-                return plan.run(inputs, values, poison), every, None
+                executor = part.holding.of(part.device, plan.executor, inputs)
+                return plan.run(inputs, values, poison, executor), every, None
             if before is None:
                 written = steps.whole(inputs, values, poison)
                 found = [written[slot] for slot in plan.schedule.outputs]

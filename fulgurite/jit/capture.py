@@ -32,6 +32,7 @@ from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR, Tape
+from ..runtime.derived import DERIVED
 from ..runtime.device import get_device, several_devices
 from ..runtime.realize import (
     OBSERVER,
@@ -153,12 +154,15 @@ class Captured:
         arrays = "".join([f"{name}, " for name in self._arrays])
         numbers = "".join([f"{source}, " for source in self._numbers])
         if self.replay.bare is not None:
-            launch, constants, places = self.replay.bare
-            self._known |= {"launch": launch, "constants": constants, "places": places}
+            constants, places = self.replay.bare
+            self._known |= {"constants": constants, "places": places, "derived": DERIVED}
+            self._known["hold"] = self.replay.hold
             values = ", values, places" if self._values else ""
             run = ["if not b.strided:",
+                   "    if b.mark != derived.mark:",
+                   f"        hold(b, {tensors})",
                    "    try:",
-                   f"        m = launch(b.addresses + constants{values})",
+                   f"        m = b.launch(b.addresses + constants{values})",
                    "    except BOUNDS:",
                    f"        named({tensors}, values)",
                    "        raise",

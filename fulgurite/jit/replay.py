@@ -37,7 +37,8 @@ from ..errors import BoundsError, ConstantError
 from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR
-from ..runtime.device import Buffer, NumberBlock, get_device
+from ..runtime.derived import DERIVED
+from ..runtime.device import Buffer, Held, NumberBlock, get_device
 from ..runtime.device import Replay as Launcher
 from ..runtime.realize import (
     Compiled,
@@ -69,6 +70,7 @@ _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": 
 MOST_SIZES = 64  # of a capture whose launches are remembered
 ONE = "two tensors are one"
 new_tensor: Callable[[type[Tensor]], Tensor] = Tensor.__new__
+MOST_PATIENCE = 16  # calls after which memory that changed before is believed to stay
 
 
 class GuardFailure(Exception):
@@ -164,6 +166,12 @@ class Bound:
     frame: Any = None  # of the plan that writes over its inputs
     left: list[Node] = field(default_factory=list)  # see `Registry.reading`
     sizes: tuple[int, ...] = ()  # of this call, where they vary
+    held: Held | None = None  # the memory of tensors that stayed the same for some calls
+    moving: set[int] = field(default_factory=set)  # tensors that did not
+    launch: Any = None  # the launch of a plan that takes tensors and gives results, and no more
+    mark: int = -1  # of what is derived from memory, when that was looked at last
+    calls: int = 0  # until something was held
+    patience: int = 2  # calls after which memory is believed to stay
 
 
 class Replay:
@@ -210,8 +218,8 @@ class Replay:
         self._constant_addresses: dict[bool, list[int]] = {}
         self._lock = threading.RLock()
         self.idle: list[Bound] = []  # taken and given by single steps of a list: no lock
-        # of a plan that takes tensors and gives results, and no more: how to run it
-        self.bare: tuple[Callable[..., list[Buffer]], list[int], list[int]] | None = None
+        # of a plan that takes tensors and gives results, and no more: what else it takes
+        self.bare: tuple[list[int], list[int]] | None = None
         self.slow = False  # is no plan of it one native call?
         self.fed = bool(numbers or blocks or self.arrays_at)
         # the tensors that may be indices: a launch whose checks nobody has asked about keeps them
@@ -338,9 +346,54 @@ class Replay:
         self.slow = program is None
         fed = {p.kind for p in self.places} - {"tensor", "constant"}
         if program is not None and not (self.assigned or fed or self.blocks):
-            self.bare = program.launch, self._constants(False), self._value_places[False]
+            self.bare = self._constants(False), self._value_places[False]
 
     # --- a call ----------------------------------------------------------------------------------
+
+    def hold(self, bound: Bound, tensors: Sequence[Tensor]) -> None:
+        """Do once what depends on memory alone that stayed the same for some calls.
+
+        Each time that it changes after all, more calls are waited for.
+        """
+        mark = DERIVED.mark
+        if bound.held is not None:
+            if not bound.held.is_stale:
+                bound.mark = mark
+                return
+            self._let_go(bound)
+        program = self.program(False) if self._sized is None else None
+        bound.calls += 1
+        if bound.calls >= bound.patience:
+            bound.held = get_device(self.device).hold(self._staying(bound, tensors))
+            program = None if program is None else bound.held.of(program)
+            bound.mark = DERIVED.mark
+        bound.launch = None if program is None else program.launch
+
+    def _staying(self, bound: Bound, tensors: Sequence[Tensor]) -> dict[int, Any]:
+        """The memory of places that did not change from call to call, and that no call assigns."""
+        found = {n: p.memory for n, p in enumerate(self.places) if p.kind == "constant"}
+        for place, i in self.at:
+            if i not in bound.moving and i not in self.over:
+                node = value_node(tensors[i].entry.node)
+                found[place] = None if node is None else REGISTRY.storage(memory_node(node))
+        return {  # another thread may have assigned a tensor meanwhile
+            place: memory for place, memory in found.items()
+            if memory is not None and memory.address == bound.addresses[place]
+        }  # fmt: skip
+
+    def _let_go(self, bound: Bound) -> None:
+        """Memory of a call is not what it was."""
+        if bound.held is not None:
+            bound.patience = min(2 * bound.patience, MOST_PATIENCE)
+        bound.held, bound.launch, bound.mark, bound.calls = None, None, -1, 0
+        bound.moving.clear()
+
+    def _launcher(self, bound: Bound, tensors: Sequence[Tensor], program: Launcher) -> Launcher:
+        """Who runs in the place of a plan."""
+        if bound.mark != DERIVED.mark:
+            self.hold(bound, tensors)
+        found: Launcher = program if bound.held is None else bound.held.of(program)
+        return found
 
     def bound(self) -> Bound:
         """Room for the addresses of one call at a time."""
@@ -376,6 +429,8 @@ class Replay:
 
     def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Entry]:
         """Find the memory of every tensor, or what is to be computed first."""
+        if not bound.keys:  # it is not known what changed
+            self._let_go(bound)
         known = bound.keys or [None] * len(tensors)
         bound.keys, bound.read, bound.frame = [], [], None
         keys: list[Any] = []
@@ -387,6 +442,10 @@ class Replay:
             if entry.key == known[i]:
                 keys.append(known[i])
                 continue
+            if known[i] is not None and i not in bound.moving:
+                if bound.held is not None:  # among others
+                    self._let_go(bound)
+                bound.moving.add(i)
             while True:
                 key = entry.key
                 memory = expected.memory(tensor)
@@ -437,6 +496,8 @@ class Replay:
                 if program is None:
                     return self._slowly(bound, tensors, arrays, numbers, values, state)
                 addresses = bound.addresses + self._constants(False)
+                if not self.pairs:
+                    program = self._launcher(bound, tensors, program)
                 memories = program.launch(addresses, values, self._value_places[False])
         except BoundsError:
             self.name_the_line(tensors, values, arrays, numbers, state)
@@ -470,6 +531,7 @@ class Replay:
                 program, places, abouts = self._at(sized, bound.sizes)
                 if program is None:
                     return self._slowly(bound, tensors, arrays, numbers, values, state)
+                program = self._launcher(bound, tensors, program)
                 memories = program.launch(list(bound.addresses), values, places)
         except BoundsError:
             inputs, known = self._inputs(tensors, arrays, numbers, values, state)
@@ -563,6 +625,7 @@ class Replay:
                     return None
                 if not are_sole(self._picked_read(tensors), self.alone):
                     return None
+                DERIVED.overwritten([bound.memories[i]() for i in self.read_over])
                 memories: list[Buffer | None] = program.launch_in_place(
                     frame, addresses, status, late, values, places
                 )

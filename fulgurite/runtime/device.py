@@ -196,6 +196,21 @@ class Executor(Protocol):
         """Launches over given addresses; None if a pass needs more than a launch."""
 
 
+class Held(Protocol):
+    """Inputs that stay: what depends on them alone is done once for all runs.
+
+    It is good until one of them is written over (runtime/derived.py); who cannot keep that from
+    happening asks whether it `is_stale` when the mark of derived values has changed.
+    """
+
+    @property
+    def is_stale(self) -> bool:
+        """True if one of the inputs was written over."""
+
+    def of(self, executor: Any) -> Any:
+        """Who runs in the place of an executor, or of a replay, for these inputs."""
+
+
 class NumberBlock(Protocol):
     """A few bytes that the host writes before each launch and kernels read."""
 
@@ -342,6 +357,9 @@ class Device(Protocol):
 
     def plan_key(self) -> str | None:
         """What plans on disk depend on: target and toolchain. None: they are not kept."""
+
+    def hold(self, inputs: Mapping[int, Buffer]) -> Held:
+        """Inputs, by their places, that stay as they are from run to run."""
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """What JSON can hold of the code of a kernel; None: it is made again from the kernel."""

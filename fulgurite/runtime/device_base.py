@@ -22,7 +22,7 @@ from ..core.passes import Observe
 from ..graph.ir.kernel import Kernel, Schedule, params_of
 from ..graph.ir.kernel_kind import KernelKind
 from ..graph.memory.arena import Layout
-from .device import Buffer, Device, DeviceError, Executable, Executor, NumberBlock, Values
+from .device import Buffer, Device, DeviceError, Executable, Executor, Held, NumberBlock, Values
 from .recording import Recorder
 from .step_executor import StepCode, StepExecutor, concrete
 
@@ -43,6 +43,16 @@ class CopiedNumbers:
         self.memory = device.allocate((nbytes,), uint8)
         self.address = self.memory.address
         self.flush: Callable[[], None] | None = lambda: device.copy_in(self.host, self.memory)
+
+
+class _Untouched:
+    """Inputs of which nothing is worked out beforehand."""
+
+    is_stale = False
+
+    def of(self, executor: Any) -> Any:
+        """The executor itself."""
+        return executor
 
 
 class BaseDevice:
@@ -225,6 +235,10 @@ class BaseDevice:
     def plan_key(self) -> str | None:
         """Plans are not kept."""
         return None
+
+    def hold(self, inputs: Mapping[int, Buffer]) -> Held:
+        """Nothing is done beforehand."""
+        return _Untouched()
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """Nothing: code is made again from its kernel."""

@@ -17,6 +17,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from .._lazy import FORK_LOCK
 from ..core.node import Node, parents_of
 from ..core.ops.control import COND, LOOP
 from ..core.ops.effect import ASSIGN, DETACH, HOSTS, UNWATCH, WATCH
@@ -171,6 +172,8 @@ def run_in_place(
     adopt: Callable[[list[Buffer]], list[Node]], commit: Callable[[list[Node]], None],
 ) -> bool:  # fmt: skip
     """Run a plan that writes over its inputs, if by now it still may; was it run?"""
+    with FORK_LOCK:
+        from .derived import DERIVED
     written = params_written(schedule.aliases)
     used = sum([1 << param for param, _ in donated.pairs if param in written])
     with REGISTRY.rewriting:
@@ -191,6 +194,7 @@ def run_in_place(
                 return False
             if REGISTRY.reading:  # a replay in another thread, which holds addresses only
                 return False
+            DERIVED.overwritten(taken.values())
             try:
                 outputs = execute(inputs)
             except BaseException as problem:

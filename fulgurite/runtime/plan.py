@@ -10,7 +10,7 @@ after the other is the device's own business (`Device.link`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..config import current
 from ..core.cache import WeakCache
@@ -49,16 +49,18 @@ class Plan:
         self.shared = False  # are its kernels those of other sizes as well?
 
     def run(
-        self, inputs: Sequence[Buffer], values: Values | None = None, poison: bool = False
-    ) -> list[Buffer]:
+        self, inputs: Sequence[Buffer], values: Values | None = None, poison: bool = False,
+        held: Any = None,
+    ) -> list[Buffer]:  # fmt: skip
         """One pass over the kernels; a fresh buffer for each output.
 
-        It may still be running when this returns, but no index in it is outside its axis.
+        It may still be running when this returns, but no index in it is outside its axis. `held`
+        runs in the place of its executor for inputs that stay.
         """
         assert len(inputs) == self.inputs, "a plan takes exactly its inputs"
         self.runs += 1
         executor = self.executor
-        found = executor.run(inputs, values or {}, poison)
+        found: list[Buffer] = (held or executor).run(inputs, values or {}, poison)
         if executor.deferred:
             executor.check()
         return found

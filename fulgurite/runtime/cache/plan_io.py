@@ -31,7 +31,7 @@ from ...graph.memory.arena import Layout
 from ..device import Device, get_device
 from ..plan import CompiledKernel, Plan, link
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def plan_key(

@@ -22,7 +22,7 @@ from ...core.op import Array
 from ...graph.ir.kernel import Kernel, Schedule
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
-from ..device import Executable, Executor, MemoryLimitError
+from ..device import Buffer, Executable, Executor, Held, MemoryLimitError
 from ..host.device import POISON, HostBuffer, HostDevice, SharedBuffer
 from ..host.tiny import TinyExecutor, is_whole
 from .pool import POOL, BlockBuffer, extended, forget_idle, spared_bytes
@@ -196,6 +196,12 @@ class CpuDevice(HostDevice):
         with FORK_LOCK:
             from . import toolchain
         return cast("Executor", toolchain.program(self, schedule, code, layout))
+
+    def hold(self, inputs: Mapping[int, Buffer]) -> Held:
+        """Operands of products that stay are packed once."""
+        with FORK_LOCK:
+            from . import prepack
+        return prepack.HeldInputs(inputs)
 
     # --- code on disk ----------------------------------------------------------------------------
 

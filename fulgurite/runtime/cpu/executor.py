@@ -12,23 +12,21 @@ else.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import compress, count, starmap
 from operator import is_not
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..._lazy import FORK_LOCK
 from ...codegen.cpu.driver import END, SIZE, SLOTS
 from ...config import current
-from ...core.node import Shape
-from ...core.shape import upper
 from ...errors import BoundsError
-from ...graph.ir.kernel import Item, Schedule, Slot, is_collective
-from ...graph.memory.arena import Layout, slot_bytes
+from ...graph.ir.kernel import Item, Schedule, is_collective
+from ...graph.memory.arena import Layout
 from ..device import Buffer, MemoryLimitError, Values, memory_between
 from ..host.device import POISON, HostBuffer, HostDevice
 from ..host.preconditions import check_extremes, sizes_of_extremes
@@ -42,10 +40,24 @@ from ..step_executor import (
     saved_copies,
     spoil,
 )
-from .frame_layout import Frame, FrameLayout, Inlined, Words
+from .frame_layout import (
+    Frame,
+    FrameLayout,
+    Inlined,
+    Result,
+    Words,
+    at_most,
+    corner,
+    is_sized,
+    out_of_range,
+    result_of,
+)
 from .objects import Native
-from .pool import KEEPERS, POOL, SPARED, BlockBuffer, Spares
+from .pool import KEEPERS, POOL, BlockBuffer, Spares
 from .threads import Workers
+
+if TYPE_CHECKING:
+    from ..derived import Derived
 
 
 class LoopPass:
@@ -74,7 +86,9 @@ class Program:
     def __init__(
         self, device: HostDevice, schedule: Schedule, code: Sequence[Native | StepCode],
         layout: Layout, address: Callable[[str], int], workers: Workers,
+        packed: Mapping[int, Derived] | None = None,
     ) -> None:  # fmt: skip
+        self.packed = packed or {}  # operands that were packed before, by item
         self._schedule: Schedule | Callable[[], Schedule] = schedule
         self.device, self.layout, self.workers = device, layout, workers
         self.constants = constants_of(device, schedule)
@@ -83,10 +97,10 @@ class Program:
         self.outputs = list(dict.fromkeys(schedule.outputs))
         held = {*range(schedule.inputs), *self.constants, *dict(schedule.aliases)}
         fresh = [place for place in self.outputs if place not in held]
-        self.frame_layout = at = FrameLayout(schedule, fresh, native, self.loops)
+        self.frame_layout = at = FrameLayout(schedule, fresh, native, self.loops, self.packed)
         self.names, self.word, self.variables_at = at.names, at.word, at.variables
         self.items = schedule.items
-        self.made = [_result(schedule.slots[place], place) for place in fresh]
+        self.made = [result_of(schedule.slots[place], place) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
         # of each, the item of every launch, and of a loop also the loop
         self.launched: dict[int, list[int | tuple[int, Inlined]]] = {}
@@ -94,7 +108,7 @@ class Program:
         self.segments = self._segments(steps, address)
         self.over = self._first_over(steps)
         self.restored = bool(schedule.aliases) and self._may_fail()
-        self.symbolic = {place for place, slot in enumerate(schedule.slots) if _varies(slot)}
+        self.symbolic = {place for place, slot in enumerate(schedule.slots) if is_sized(slot)}
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
         # the records of a program that is one native call from inputs to outputs, else 0
@@ -175,7 +189,7 @@ class Program:
             items[-1] += [number] * len(made.launches)
             self.starts.append(len(steps[-1]))
             try:
-                steps[-1].extend(self.frame_layout.launches(item, made, address))
+                steps[-1].extend(self.frame_layout.launches(number, item, made, address))
             except OverflowError as problem:
                 raise MemoryLimitError(
                     "a kernel over more than 2**63 elements", "use smaller shapes"
@@ -188,7 +202,7 @@ class Program:
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
 
     def resized(
-        self, schedule: Callable[[], Schedule], slots: Callable[[int], Slot],
+        self, schedule: Callable[[], Schedule], results: Callable[[int], Result],
         code: Sequence[Native | StepCode], layout: Layout,
     ) -> Program | None:  # fmt: skip
         """This program for other sizes: its records, with the numbers of other launches.
@@ -205,13 +219,13 @@ class Program:
             assert isinstance(old, Native), "a program of one call has no host steps"
             if not isinstance(new, Native) or not _is_alike(old, new):
                 return None
-            self.frame_layout.patch(words, self.starts[number], item, new, self.address)
+            self.frame_layout.patch(words, self.starts[number], number, item, new, self.address)
         made = copy(self)
         made._schedule, made.code, made.layout = schedule, code, layout
         native: Any = [*{id(c): c for c in code}.values()]
         made.workspace = max([c.workspace for c in native], default=0)
         made.shares = any([launch[2] for c in native for launch in c.launches])
-        made.made = [_result(slots(place), place) for place, *_ in self.made]
+        made.made = [results(place) for place, *_ in self.made]
         made.records, made.entry = [words], words.buffer_info()[0]
         made.segments = [made.entry]
         made.launched = {made.entry: next(iter(self.launched.values()))}
@@ -501,7 +515,7 @@ class Program:
                 count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize
                 part = frame.arena.bytes()[offset : offset + count]
                 whole = part.view(slot.dtype.numpy).reshape(shape)
-            made = HostBuffer(whole[_corner(concrete(slot.shape, values))])
+            made = HostBuffer(whole[corner(concrete(slot.shape, values))])
             if place not in results and place not in self.symbolic:
                 frame.views[place] = made
             return made
@@ -520,7 +534,7 @@ class Program:
         slot = self.schedule.slots[place]
         assert slot is not None
         sizes = concrete(slot.shape, values)
-        return self.device.from_host(whole.array[_corner(sizes)])
+        return self.device.from_host(whole.array[corner(sizes)])
 
     def frame(self, poison: bool, layout: Layout) -> Frame:
         """Words and memory for one run at a time, with intermediates where a layout says."""
@@ -534,6 +548,8 @@ class Program:
             words[self.word[place]] = arena.address + offset
         for place, number in self.constants.items():
             words[self.word[place]] = number.address
+        for item, operand in self.packed.items():
+            words[SLOTS + self.frame_layout.packed[item]] = operand.value.address
         words[self.word[self.frame_layout.room]] = workspace.address
         frame = Frame(words, arena, workspace, layout.offsets)
         for loop, first in self.frame_layout.own.items():
@@ -563,37 +579,4 @@ def _is_alike(old: Native, new: Native) -> bool:
         len(old.launches) == len(new.launches)
         and len(old.numbers) == len(new.numbers)
         and old.variables == new.variables
-    )
-
-
-Result = tuple[int, int, int, tuple[int, ...], Any, Spares | None]
-"""A fresh output: slot, bytes, size class, shape, dtype, and memory of small ones for later."""
-
-
-def _result(slot: Slot | None, place: int) -> Result:
-    assert slot is not None, "outputs are there"
-    nbytes = slot_bytes(slot)
-    spares = Spares() if nbytes <= SPARED else None
-    return place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy, spares
-
-
-def _varies(slot: Slot | None) -> bool:
-    """True if a slot's size is known at run time only."""
-    return slot is not None and not all([isinstance(n, int) for n in slot.shape])
-
-
-def _corner(sizes: Sequence[int]) -> Any:
-    """The index of the part in use; the dots keep a single number an array."""
-    return (*[slice(n) for n in sizes], ...)
-
-
-def at_most(shape: Shape) -> tuple[int, ...]:
-    """A shape at the upper bound of every size."""
-    return tuple([n if isinstance(n, int) else upper(n) for n in shape])
-
-
-def out_of_range(size: int) -> BoundsError:
-    """The error of an index that left its axis."""
-    return BoundsError(
-        f"an index is outside an axis of size {size}", f"indices run from {-size} to {size - 1}"
     )

@@ -1,22 +1,26 @@
 """Where everything is among the words of a frame, and the records of launches over it.
 
 In: a schedule, its native kernels and its loops. Out: the place of every slot and variable, for
-each kernel the words by which the driver (codegen/cpu/driver.py) launches it, and `Frame`s, which
-hold the memory of one run at a time.
+each kernel the words by which the driver (codegen/cpu/driver.py) launches it, `Frame`s, which hold
+the memory of one run at a time, and how memory for each result is made.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.cpu.driver import LAUNCH, SLOTS
-from ...graph.ir.kernel import Item, Schedule
+from ...core.node import Shape
+from ...core.shape import upper
+from ...errors import BoundsError
+from ...graph.ir.kernel import Item, Schedule, Slot
+from ...graph.memory.arena import slot_bytes
 from ..host.device import HostBuffer
 from .objects import Native
-from .pool import Block
+from .pool import POOL, SPARED, Block, Spares
 
 if TYPE_CHECKING:
     from .executor import Program
@@ -66,13 +70,13 @@ class FrameLayout:
     """Where everything is among the words of a frame, as the driver reads them.
 
     A header, the addresses of slots (inputs first, then fresh outputs: a call's arguments; the
-    workspace and those of loops last), values of variables, and room for the params and values of
-    one launch.
+    workspace and those of loops last), values of variables, room for the params and values of one
+    launch, and the addresses of packed operands.
     """
 
     def __init__(
         self, schedule: Schedule, fresh: Sequence[int], native: Sequence[Native],
-        loops: Sequence[Inlined],
+        loops: Sequence[Inlined], packed: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self.room = len(schedule.slots)  # the slot of the workspace
         self.own: dict[Inlined, int] = {}  # the first slot of each loop's own
@@ -84,16 +88,22 @@ class FrameLayout:
         order = dict.fromkeys([*range(schedule.inputs), *fresh, *range(self.room + 1)])
         self.word = {place: SLOTS + rank for rank, place in enumerate(order)}
         self.variables = SLOTS + count
-        params = max((len(i.reads) + len(i.writes) + 1 for i in schedule.items), default=0)
+        params = max((len(i.reads) + len(i.writes) + 2 for i in schedule.items), default=0)
         values = 2 + max((len(c.variables) + len(c.numbers) for c in native), default=0)
         free = self.variables + len(self.names)
         self.header = SLOTS, self.variables, free, free + params
         self.spare = free + params + values  # the word of variables that no kernel reads
-        self.size = self.spare + 1
+        # last, so that all else is where it is without them: slots of packed operands, by item
+        self.packed = {item: self.spare + 1 - SLOTS + i for i, item in enumerate(packed)}
+        self.size = self.spare + 1 + len(self.packed)
 
-    def launches(self, item: Item, made: Native, address: Callable[[str], int]) -> list[int]:
+    def launches(
+        self, number: int, item: Item, made: Native, address: Callable[[str], int]
+    ) -> list[int]:
         """The records of a kernel's launches."""
         slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
+        if number in self.packed:
+            slots.append(self.packed[number])
         places = [self.names.index(name) for name in made.variables]
         tail = [*slots, *places, *made.numbers]
         words: list[int] = []
@@ -108,12 +118,50 @@ class FrameLayout:
         return made.records(reads, writes, self.own[made])
 
     def patch(
-        self, words: Words, at: int, item: Item, made: Native, address: Callable[[str], int]
-    ) -> None:
+        self, words: Words, at: int, number: int, item: Item, made: Native,
+        address: Callable[[str], int],
+    ) -> None:  # fmt: skip
         """Write the launches of a kernel over those of the same slots for other sizes."""
         numbers = array("q", made.numbers)
         fixed = 8 + len(item.reads) + len(item.writes) + 1 + len(made.variables)
+        fixed += number in self.packed
         for symbol, units, shared in made.launches:
             words[at + 2], words[at + 3], words[at + 4] = address(symbol), units, shared
             words[at + fixed : at + fixed + len(numbers)] = numbers
             at += fixed + len(numbers)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+Result = tuple[int, int, int, tuple[int, ...], Any, Spares | None]
+"""A fresh output: slot, bytes, size class, shape, dtype, and memory of small ones for later."""
+
+
+def result_of(slot: Slot | None, place: int) -> Result:
+    """How memory for a slot is made at each run."""
+    assert slot is not None, "outputs are there"
+    nbytes = slot_bytes(slot)
+    spares = Spares() if nbytes <= SPARED else None
+    return place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy, spares
+
+
+def is_sized(slot: Slot | None) -> bool:
+    """True if a slot's size is known at run time only."""
+    return slot is not None and not all([isinstance(n, int) for n in slot.shape])
+
+
+def corner(sizes: Sequence[int]) -> Any:
+    """The index of the part in use; the dots keep a single number an array."""
+    return (*[slice(n) for n in sizes], ...)
+
+
+def at_most(shape: Shape) -> tuple[int, ...]:
+    """A shape at the upper bound of every size."""
+    return tuple([n if isinstance(n, int) else upper(n) for n in shape])
+
+
+def out_of_range(size: int) -> BoundsError:
+    """The error of an index that left its axis."""
+    return BoundsError(
+        f"an index is outside an axis of size {size}", f"indices run from {-size} to {size - 1}"
+    )

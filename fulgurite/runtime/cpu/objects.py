@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...codegen.common.api import KernelText
+from ...codegen.common.api import KernelText, Launch
 from ...codegen.cpu.llvm.compiler import Refusal, compile_object
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
@@ -26,6 +26,18 @@ from ..cache.disk import store_for
 THREADED = 1 << 17  # additions in a launch from which sharing it among threads pays
 
 
+class PrepackedForm(NamedTuple):
+    """How to launch a kernel whose operand was packed before, and how to pack that."""
+
+    param: int  # the operand
+    nbytes: int
+    pack: tuple[str, int, int]  # of params: the operand, and memory for it
+    pack_numbers: tuple[int, ...]
+    launches: tuple[tuple[str, int, int], ...]
+    numbers: tuple[int, ...]
+    workspace: int
+
+
 class Native(NamedTuple):
     """A kernel that the driver can launch."""
 
@@ -34,6 +46,7 @@ class Native(NamedTuple):
     variables: tuple[str, ...]
     numbers: tuple[int, ...]
     workspace: int
+    prepacked: PrepackedForm | None = None
 
 
 def dump(code: object) -> list[Any] | None:
@@ -43,9 +56,19 @@ def dump(code: object) -> list[Any] | None:
 
 def restored(dumped: Sequence[Any]) -> Native:
     """The kernel that was dumped."""
-    digest, launches, variables, numbers, workspace = dumped
+    digest, launches, variables, numbers, workspace, *form = dumped
     found = tuple((symbol, units, shared) for symbol, units, shared in launches)
-    return Native(digest, found, tuple(variables), tuple(numbers), workspace)
+    packed = _form(*form[0]) if form and form[0] is not None else None
+    return Native(digest, found, tuple(variables), tuple(numbers), workspace, packed)
+
+
+def _form(
+    param: int, nbytes: int, pack: Any, pack_numbers: Any, launches: Any, numbers: Any, room: int
+) -> PrepackedForm:
+    symbol, units, shared = pack
+    found = tuple((symbol, units, shared) for symbol, units, shared in launches)
+    pack = symbol, units, shared
+    return PrepackedForm(param, nbytes, pack, tuple(pack_numbers), found, tuple(numbers), room)
 
 
 class Object(NamedTuple):
@@ -152,12 +175,15 @@ def shared(units: int, work: int) -> int:
 
 def launch_of(kernel: KernelText, digest: str) -> Native:
     """How the driver launches a kernel whose text has this digest."""
-    launches = tuple(
-        (
-            p.symbol.replace("kernel", f"k{digest}", 1),
-            p.units,
-            shared(p.units, p.work),
-        )
-        for p in kernel.launches
-    )
-    return Native(digest, launches, kernel.variables, kernel.numbers, kernel.workspace)
+
+    def phase(p: Launch) -> tuple[str, int, int]:
+        return p.symbol.replace("kernel", f"k{digest}", 1), p.units, shared(p.units, p.work)
+
+    packed, form = None, kernel.prepacked
+    if form is not None:
+        packed = PrepackedForm(
+            form.param, form.nbytes, phase(form.pack), form.pack_numbers,
+            tuple(map(phase, form.launches)), form.numbers, form.workspace,
+        )  # fmt: skip
+    launches = tuple(map(phase, kernel.launches))
+    return Native(digest, launches, kernel.variables, kernel.numbers, kernel.workspace, packed)

@@ -62,11 +62,20 @@ def _kernel(sized: SizedKernel, hints: Mapping[str, int]) -> list[Any]:
         text = shown(resized(kernel, hints).body)
     forms = [
         [_guards(form.trace), form.keys, form.native.digest,
-         [symbol for symbol, _, _ in form.native.launches], form.native.variables]
+         [symbol for symbol, _, _ in form.native.launches], form.native.variables,
+         _prepacked(form.native.prepacked)]
         for form in sized.forms
     ]  # fmt: skip
     over = sorted(replaceable(kernel)) if kernel.kind is KernelKind.MAP else []
     return [kernel.kind, kernel.inputs, kernel.name, text, over, forms]
+
+
+def _prepacked(form: Any) -> Any:
+    """A prepacked form as far as it is the same for all sizes: the rest is among the keys."""
+    if form is None:
+        return None
+    launches = [(symbol, 1, 0) for symbol, _, _ in form.launches]
+    return form._replace(launches=launches, numbers=[0] * len(form.numbers), workspace=0)
 
 
 def _guards(trace: Trace) -> list[Any]:
@@ -99,8 +108,8 @@ def load_sized(whole: Mapping[str, Any], normal: Normal, where: str) -> SizedPla
 
 
 def _form(kept: Sequence[Any], kernel: StoredKernel, where: str) -> Form | None:
-    guards, keys, digest, symbols, variables = kept
-    dumped = [digest, [(symbol, 1, 0) for symbol in symbols], variables, (), 0]
+    guards, keys, digest, symbols, variables, packed = kept
+    dumped = [digest, [(symbol, 1, 0) for symbol in symbols], variables, (), 0, packed]
     native = get_device(where).load_code(kernel, dumped)
     trace = _trace(guards)
     names = frozenset(trace.hints)

@@ -122,34 +122,47 @@ class SizedKernel:
 
 def _launch(form: Form, values: tuple[int, ...]) -> Executable:
     """The launch of a form for sizes."""
-    from ..cpu.objects import shared
-
     numbers = form.numbers(*values)
     found = form.known.get(numbers)
     if found is None:
-        phases = numbers[: 2 * len(form.native.launches)]
-        launches = [
-            (symbol, units, shared(units, work))
-            for (symbol, _, _), units, work in zip(
-                form.native.launches, phases[::2], phases[1::2], strict=True
-            )
-        ]
-        workspace, *rest = numbers[len(phases) :]
-        made = form.native._replace(
-            launches=tuple(launches), workspace=workspace, numbers=tuple(rest)
-        )
+        native = form.native
+        packed, rest = native.prepacked, numbers
+        if packed is not None:
+            count = 2 * len(packed.launches) + 1 + len(packed.numbers)
+            packed, rest = _launched(packed, numbers[-count:]), numbers[:-count]
+        made = _launched(native, rest)._replace(prepacked=packed)
         if len(form.known) >= MOST_KNOWN:
             form.known.clear()
         found = form.known[numbers] = made
     return found
 
 
+def _launched(native: Any, numbers: Sequence[int]) -> Any:
+    """Launches with these numbers: units and work of phases, workspace, and what kernels read."""
+    from ..cpu.objects import shared
+
+    phases = numbers[: 2 * len(native.launches)]
+    launches = [
+        (symbol, units, shared(units, work))
+        for (symbol, _, _), units, work in zip(
+            native.launches, phases[::2], phases[1::2], strict=True
+        )
+    ]
+    workspace, *rest = numbers[len(phases) :]
+    return native._replace(launches=tuple(launches), workspace=workspace, numbers=tuple(rest))
+
+
 def _keys(rendered: KernelText) -> list[Key]:
-    """The numbers of a launch as polynomials: units and work of phases, workspace, numbers."""
+    """The numbers of a launch as polynomials: units and work of phases, workspace, numbers.
+
+    Those of the form for an operand that was packed before follow.
+    """
     found: list[int] = []
-    for phase in rendered.launches:
-        found += [phase.units, phase.work]
-    found += [rendered.workspace, *rendered.numbers]
+    for form in (rendered, rendered.prepacked):
+        if form is not None:
+            for phase in form.launches:
+                found += [phase.units, phase.work]
+            found += [form.workspace, *form.numbers]
     return [size_key(n) for n in found]
 
 
@@ -266,6 +279,7 @@ class SizedPlan:
     def _made(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
         from ..cpu.executor import Program
+        from ..cpu.frame_layout import result_of
 
         known = {kernel: kernel.at(values) for kernel in self.distinct}
         code: Any = [known[kernel] for kernel in self.kernels]
@@ -275,8 +289,8 @@ class SizedPlan:
             of_sizes = self.at_sizes  # not this plan: nothing holds itself
             sizes = of_sizes.evaluate(*values)
             executor: Any = latest.resized(
-                lambda: of_sizes.at(values), lambda place: of_sizes.slot_at(place, sizes),
-                code, layout,
+                lambda: of_sizes.at(values),
+                lambda place: result_of(of_sizes.slot_at(place, sizes), place), code, layout,
             )  # fmt: skip
             if executor is not None:
                 return PlanOfSizes(self.device, of_sizes, layout, executor)

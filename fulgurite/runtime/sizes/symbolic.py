@@ -21,7 +21,7 @@ from ...core.symbolic.sym import Trace
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal
 from ...graph.memory.arena import Layout
-from ..device import Buffer, Values, get_device
+from ..device import Buffer, Held, Values, get_device
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan, lay_out
 from ..step_executor import HostExecutor
@@ -141,6 +141,10 @@ class SymbolicExecutor(HostExecutor):
         found: list[Buffer] = self.at(values).run(inputs, values, poison)
         return found
 
+    def held(self, inputs: Held) -> HeldSizes:
+        """Who runs in its place for inputs that stay."""
+        return HeldSizes(self, inputs)
+
     def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
         """One pass from given memory into given memory."""
         self.at(values).run_into(inputs, outputs, values)
@@ -148,3 +152,15 @@ class SymbolicExecutor(HostExecutor):
     def keep(self, layout: Layout, poison: bool) -> Any:
         """Nobody asks: whoever keeps intermediates compiles for bounds."""
         raise NotImplementedError("sizes that vary are laid out in each call")
+
+
+class HeldSizes:
+    """Runs the plan for the values of a call, over inputs that stay whatever these are."""
+
+    def __init__(self, executor: SymbolicExecutor, inputs: Held) -> None:
+        self.executor, self.inputs = executor, inputs
+
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
+        """One pass; a fresh buffer for each output."""
+        found: list[Buffer] = self.inputs.of(self.executor.at(values)).run(inputs, values, poison)
+        return found
