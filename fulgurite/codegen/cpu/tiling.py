@@ -102,6 +102,9 @@ class GemmTiling:
     pack_instructions: float = 2.0  # a load and a store
     transpose_instructions: float = 4.0  # the same through a square of registers
     pack_fours_instructions: float = 3.5  # bytes of four steps of k side by side
+    pack_window_instructions: float = 9.0  # the pieces of a window, their places and masks
+    direct_line_instructions: float = 30.0  # a line of the left operand, of which few rows come
+    direct_load_instructions: tuple[float, ...] = (2.0, 5.0)  # of lanes one step apart, and two
 
     # operands that are read in place
     few_rows: int = 8  # too few to pay for packing the columns
@@ -146,7 +149,9 @@ class GemmTiling:
     direct_dot_tile_columns: int = 16  # of a tile where there are more: it shares one table
     direct_dot_masks: int = 1 << 24  # of lanes, too many to be worth keeping
     direct_pieces: int = 4  # of memory that are swept over together: their masks are loaded at once
-    direct_rows: int = 2  # whose accumulators are in registers at a time
+    direct_rows: int = 2  # whose accumulators are in registers at a time, in two chains each
+    direct_tile_rows: int = 96  # of a tile at most
+    direct_table_steps: int = 16  # of k that a table knows, if windows are not larger
     direct_columns: int = 3  # the same where lanes run along k
     direct_chain_steps: int = 16  # pieces or steps of k in one chain of additions
 

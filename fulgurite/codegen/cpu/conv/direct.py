@@ -1,11 +1,12 @@
-"""Direct convolution: a few rows times an im2col view of which nothing is packed.
+"""Direct convolution: rows times an im2col view of which nothing is packed.
 
 In: the registers. Out: the text of a module. A launch finds out once for every tile of columns
 which pieces of memory its vectors are, where each step of k moves them, and which of their lanes
 are left by conditions, and keeps that in the workspace. The module's function computes the sums of
-a tile: for a few pieces at a time it goes over all steps of k with the sums in registers. So a
-depthwise convolution reads its image through masks that all channels and images share. Where lanes
-run along k (the gradient of its weights), a few columns at a time go over all pieces instead.
+a tile: for a few pieces at a time it goes over all steps of k with the sums in registers, many rows
+times one piece, or few times several; the table of one window serves all channels. So a depthwise
+convolution reads its image through masks that all channels and images share. Where lanes run along
+k (the gradient of its weights), a few columns at a time go over all pieces instead.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from .pack_im2col import Im2colPacker
 from .view_args import DESCRIPTOR, ViewOperands
 
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
-_PIECES, _ROWS, _COLUMNS = GEMM.direct_pieces, GEMM.direct_rows, GEMM.direct_columns
+_PIECES, _COLUMNS, _ROWS = GEMM.direct_pieces, GEMM.direct_columns, GEMM.direct_rows
 _CHAIN = GEMM.direct_chain_steps
 _LAUNCH = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
-    "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down, i64 %more"
+    "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down, i64 %more, i64 %times, "
+    "i64 %next_left, i64 %next_right"
 )
 
 
@@ -69,19 +71,23 @@ def direct_functions(
     """Functions of a module that has `PART_lanes`, and what each of them declares.
 
     `void PART_direct(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
-    i64 steps, i64 step, i64 down, i64 more)` computes the sums of a tile; lanes are `step` apart,
-    rows of the left operand `down`; `more`: they are added to those that are there. With no rows
-    lanes run along k, and steps are columns. `PART_tables` is the launch that fills tables.
+    i64 steps, i64 step, i64 down, i64 more, i64 times, i64 next_left, i64 next_right)` computes the
+    sums of a tile; lanes are `step` apart, rows of the left operand `down`; `more`: they are added
+    to those that are there. The steps of the table are gone over some `times`, each further on in
+    both operands. With no rows lanes run along k, and steps are columns. `PART_tables` is the
+    launch that fills tables.
     """
     made = []
+    tall = registers.direct_heights
     for load in LOADS:
-        for kind, many in ((_RowSums, _ROWS), (_ColumnSums, _COLUMNS)):
-            for count in (many, 1) if load != "apart" else (1,):
+        for kind, many in ((_RowSums, (*tall, _ROWS)), (_ColumnSums, (_COLUMNS,))):
+            for count in (*many, 1) if load != "apart" else (1,):
                 f = kind(registers, load, count, memories)
                 f.sums()
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
     whole = FunctionBuilder("PART_direct", Numbers([]), [], registers.target.lanes, False)
-    _all_rows(whole, scalar_type(registers.dtype), scalar_type(memory_dtype(memories[0])))
+    outside = [scalar_type(memory_dtype(memory)) for memory in memories]
+    _all_rows(whole, scalar_type(registers.dtype), outside, tall)
     launch = _table_launch(registers, memories)
     return [
         *made, _total(registers), defined(whole, f"void @PART_direct({_ARGUMENTS})"),
@@ -93,46 +99,67 @@ def direct_functions(
 # --- sums ----------------------------------------------------------------------------------------
 
 
-def _all_rows(f: FunctionBuilder, inner: str, outside: str) -> None:
+def _all_rows(f: FunctionBuilder, inner: str, outside: list[str], heights: tuple[int, ...]) -> None:
     """Rows in groups, or columns where there are none, by the functions for so many."""
     e = f.e
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
     columns = e.let(f"select i1 {e.let('icmp eq i64 %rows, 0')}, i64 %steps, i64 0")
 
     def row(function: str, number: str, _: list[str]) -> list[str]:
-        left = e.let(f"getelementptr {outside}, ptr %left, i64 {f.mul(number, '%down')}")
+        left = e.let(f"getelementptr {outside[0]}, ptr %left, i64 {f.mul(number, '%down')}")
         sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(number, '%width')}")
-        names = _ARGUMENTS.replace(" noalias", "").replace("%left", left)
-        e.line(f"call void {function}({names.replace('%sums', sums)})")
+        names = _ARGUMENTS.replace(" noalias", "").replace("%sums", sums)
+        e.line(f"call void {function}({names.replace('%left', left)})")
         return []
+
+    def few(function: str, number: str, _: list[str]) -> list[str]:
+        first = e.let(f"getelementptr {outside[0]}, ptr %left, i64 {f.mul(number, '%down')}")
+        sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(number, '%width')}")
+        names = _ARGUMENTS.replace(" noalias", "").replace("%sums", sums)
+
+        def once(time: str, _: list[str]) -> list[str]:
+            moves = [f.mul(time, f"%next_{side}") for side in ("left", "right")]
+            left = e.let(f"getelementptr {outside[0]}, ptr {first}, i64 {moves[0]}")
+            right = e.let(f"getelementptr {outside[1]}, ptr %right, i64 {moves[1]}")
+            now = names.replace("%left", left).replace("%right", right)
+            e.line(f"call void {function}({now.replace('%more', f.add('%more', time))})")
+            return []
+
+        return e.loop("0", "%times", 1, [], once)
 
     def column(function: str, number: str, _: list[str]) -> list[str]:
         names = _ARGUMENTS.replace(" noalias", "").replace("%width", number)
         e.line(f"call void {function}({names})")
         return []
 
-    for all_, name, one, many in (
-        ("%rows", "", row, _ROWS), (columns, "dots_", column, _COLUMNS)
+    for all_, name, one, sizes in (
+        ("%rows", "", few, (*heights, _ROWS)), (columns, "dots_", column, (_COLUMNS,))
     ):  # fmt: skip
-        whole = f.sub(all_, e.let(f"urem i64 {all_}, {many}"))
-        whole = e.let(f"select i1 {e.let(f'or i1 {near}, {two}')}, i64 {whole}, i64 0")
-        some = f"ptr @PART_near_{name}{many}, ptr @PART_two_{name}{many}"
+        begin = "0"
+        for many in sizes:
+            end = f.sub(all_, e.let(f"urem i64 {f.sub(all_, begin)}, {many}"))
+            end = e.let(f"select i1 {e.let(f'or i1 {near}, {two}')}, i64 {end}, i64 0")
+            some = f"ptr @PART_near_{name}{many}, ptr @PART_two_{name}{many}"
+            function = e.let(f"select i1 {near}, {some}")
+            e.loop(begin, end, many, [], partial(row if many in heights else one, function))
+            begin = end
         other = e.let(f"select i1 {two}, ptr @PART_two_{name}1, ptr @PART_apart_{name}1")
         other = e.let(f"select i1 {near}, ptr @PART_near_{name}1, ptr {other}")
-        for function, first, last, step in (
-            (e.let(f"select i1 {near}, {some}"), "0", whole, many), (other, whole, all_, 1)
-        ):  # fmt: skip
-            e.loop(first, last, step, [], partial(one, function))
+        e.loop(begin, all_, 1, [], partial(one, other))
 
 
 class _RowSums(FunctionBuilder):
-    """The sums of a few rows over all pieces of a tile."""
+    """The sums of some rows over all pieces of a tile: in several chains, of one time that the
+    steps of the table are gone over; of many rows in one chain, of all times."""
 
     def __init__(
         self, registers: Registers, load: str, rows: int, memories: tuple[DType, DType]
     ) -> None:
         super().__init__(f"PART_{load}_{rows}", Numbers([]), [], registers.target.lanes, False)
         self.registers, self.way, self.rows = registers, load, rows
+        self.is_tall = rows in registers.direct_heights  # registers for one chain, not for two
+        most = registers.direct_heights[0] if self.is_tall else rows * _PIECES
+        self.pieces = min(_PIECES, most // rows)
         self.memories = memories
         self.outside = [scalar_type(memory_dtype(memory)) for memory in memories]
         self.inner = scalar_type(registers.dtype)
@@ -141,7 +168,7 @@ class _RowSums(FunctionBuilder):
 
     def sums(self) -> None:
         """Everything that the function does."""
-        e, together = self.e, _PIECES
+        e, together = self.e, self.pieces
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
@@ -150,33 +177,42 @@ class _RowSums(FunctionBuilder):
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
             offsets = [self.get(table.offsets, n) for n in numbers]
-            sources = [self.at("%right", offset, self.outside[1]) for offset in offsets]
-            masks = self.at(table.masks, self.mul(piece, "%steps"), "i32")  # for all of them
+            whole = piece if together == _PIECES else e.let(f"and i64 {piece}, {-_PIECES}")
+            masks = self.at(table.masks, self.mul(whole, "%steps"), "i32")  # for all of them
+            masks = self.at(masks, self.sub(piece, whole), "i16") if whole != piece else masks
 
-            def step(k: str, now: list[str]) -> list[str]:
-                move, weight = self.get(table.moves, k), self.get(table.weights, k)
-                live = self.live(masks, k)
-                found = [
-                    self.window(self.at(source, move, self.outside[1]), bits, each)
-                    for source, bits in zip(sources, live, strict=True)
-                ]
-                first, out = self.at("%left", weight, self.outside[0]), []
-                for row in range(self.rows):
-                    if row:
-                        first = self.at(first, "%down", self.outside[0])
-                    factor = e.splat(self.number_of(first)).text
-                    for u, x in enumerate(found):
-                        out.append(self.sum(x, factor, now[row * together + u]))
-                return out
+            def once(time: str, totals: list[str]) -> list[str]:
+                right = self.at("%right", self.mul(time, "%next_right"), self.outside[1])
+                left = self.at("%left", self.mul(time, "%next_left"), self.outside[0])
+                sources = [self.at(right, offset, self.outside[1]) for offset in offsets]
 
-            def block(first: str, totals: list[str]) -> list[str]:
-                last = self.least(self.add(first, str(_CHAIN)), "%steps")
-                found = e.loop(first, last, 1, zero, step)
-                return self.totals(totals, found)
+                def step(k: str, now: list[str]) -> list[str]:
+                    move, weight = self.get(table.moves, k), self.get(table.weights, k)
+                    live = self.live(masks, k)
+                    found = [
+                        self.window(self.at(source, move, self.outside[1]), bits, each)
+                        for source, bits in zip(sources, live, strict=True)
+                    ]
+                    first, out = self.at(left, weight, self.outside[0]), []
+                    for row in range(self.rows):
+                        if row:
+                            first = self.at(first, "%down", self.outside[0])
+                        factor = e.splat(self.number_of(first)).text
+                        for u, x in enumerate(found):
+                            out.append(self.sum(x, factor, now[row * together + u]))
+                    return out
 
-            sums = e.loop("0", self.least("%steps", str(_CHAIN)), 1, zero, step)  # mostly all
-            known = [(self.vector, total) for total in sums]
-            sums = e.loop(str(_CHAIN), "%steps", _CHAIN, known, block)
+                def block(first: str, totals: list[str]) -> list[str]:
+                    last = self.least(self.add(first, str(_CHAIN)), "%steps")
+                    return self.totals(totals, e.loop(first, last, 1, zero, step))
+
+                if self.is_tall:
+                    return e.loop("0", "%steps", 1, [(self.vector, t) for t in totals], step)
+                sums = e.loop("0", self.least("%steps", str(_CHAIN)), 1, zero, step)  # mostly all
+                known = [(self.vector, total) for total in sums]
+                return e.loop(str(_CHAIN), "%steps", _CHAIN, known, block)
+
+            sums = e.loop("0", "%times", 1, zero, once) if self.is_tall else once("0", [])
             for u, n in enumerate(numbers):
                 mask = self.chosen(self.get(table.lanes, n, "i32"))
                 place = self.get(table.places, n)
@@ -218,7 +254,12 @@ class _RowSums(FunctionBuilder):
         halves: list[list[str]] = []
         for half in range(1 + (self.way == "two")):
             place = self.add(self.mul(step, "2"), str(half)) if half else self.mul(step, "2")
-            bits = self.get(masks, place)
+            first = self.at(masks, place, "i64")
+            if self.pieces < _PIECES:
+                each = [self.get(first, str(u), "i16") for u in range(self.pieces)]
+                halves.append([self.chosen(e.let(f"zext i16 {b} to i32")) for b in each])
+                continue
+            bits = e.let(f"load i64, ptr {first}")
             shifted = [e.let(f"lshr i64 {bits}, {16 * u}") if u else bits for u in range(_PIECES)]
             halves.append([self.chosen(e.let(f"trunc i64 {b} to i32")) for b in shifted])
         return list(zip(halves[0], halves[-1], strict=True))
@@ -290,7 +331,7 @@ class _ColumnSums(_RowSums):
         self, registers: Registers, load: str, columns: int, memories: tuple[DType, DType]
     ) -> None:
         super().__init__(registers, load, columns, memories)
-        self.symbol = f"PART_{load}_dots_{columns}"
+        self.symbol, self.pieces, self.is_tall = f"PART_{load}_dots_{columns}", _PIECES, False
 
     def sums(self) -> None:
         """Everything that the function does."""
@@ -364,12 +405,13 @@ def _table_launch(registers: Registers, memories: tuple[DType, DType]) -> Functi
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
 
     def tile(number: str, _: list[str]) -> list[str]:
-        size = f.number(("tile", "right"))
-        own = f.mul(number, size)
+        size, e = f.number(("tile", "right")), f.e
+        early, alike = e.let(f"icmp slt i64 {number}, 2"), f.number("alike")
+        own = f.mul(f.add(number, e.let(f"select i1 {early}, i64 0, i64 {alike}")), size)
         owned = f.least(size, f.sub(f.number(("all", "right")), own))
         operands = [
             views.descriptor(t, "right"), views.descriptor(t, "left"), own, "0", owned,
-            f.number("block of k"), views.tile_table(t, number), f.number("pieces"),
+            f.number("deep"), views.tile_table(t, number), f.number("pieces"),
         ]  # fmt: skip
         t.invoke("@PART_table", "ptr, ptr, i64, i64, i64, i64, ptr, i64", operands)
         return []
@@ -391,7 +433,7 @@ class _FillTable(Im2colPacker):
         total = self.get(self.begins, self.vectors)
         whole = self.add(total, str(_PIECES - 1))
         whole = e.let(f"and i64 {whole}, {-_PIECES}")
-        e.line(f"store i64 {whole}, ptr {table.count}")
+        e.line(f"store i64 {total}, ptr {table.count}")
         two = e.let(f"icmp eq i64 {self.number(('lanes', 'step', SLOTS - 1))}, 2")
 
         def piece(number: str, v: str) -> None:

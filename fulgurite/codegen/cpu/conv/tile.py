@@ -58,16 +58,25 @@ class _Tile(Tile):
             down = f.add(down, f.mul(number, f.number(("next block", "left"))))
             left = views.at(t, "left", views.base(t, "left"), down)
             over = f.mul(number, f.number(("next block", "right")))
-            over = f.add(over, f.mul("%column", f.number(("next tile", "right"))))
+            along = e.let(f"icmp ne i64 {f.number(('along', 'right'))}, 0")
+            later = f.sub("%column", f.least("%column", "1"))
+            inner = f.least(later, f.number("alike"))
+            table = views.tile_table(t, f.sub("%column", inner))
+            last = e.let(f"icmp eq i64 %column, {f.number('last tile')}")
+            moved = e.let(f"select i1 {last}, i64 0, i64 {inner}")
+            moved = e.let(f"select i1 {along}, i64 %column, i64 {moved}")
+            over = f.add(over, f.mul(moved, f.number(("next tile", "right"))))
             right = views.at(t, "right", views.base(t, "right"), over)
             step = f.number((("lanes", "step", SLOTS - 1), "right"))
-            along = e.let(f"icmp ne i64 {f.number(('along', 'right'))}, 0")
             rows = e.let(f"select i1 {along}, i64 0, i64 {self.count['left']}")
-            block = f.number("block of k")
-            steps = e.let(f"select i1 {along}, i64 {self.count['right']}, i64 {block}")
+            deep, block = f.number("deep"), f.number("block of k")
+            steps = e.let(f"select i1 {along}, i64 {self.count['right']}, i64 {deep}")
+            left_over = f.sub(f.number("depth"), f.mul(number, block))
+            times, _ = f.divided(f.least(block, left_over), deep)
             t.invoke("%direct", DIRECT, [
-                left, right, views.tile_table(t, "%column"), f.number("pieces"), "%sums", "%width",
-                rows, steps, step, f.number(("down", "left")), f.sub(number, "%begin"),
+                left, right, table, f.number("pieces"), "%sums", "%width",
+                rows, steps, step, f.number(("down", "left")), f.sub(number, "%begin"), times,
+                f.number(("next", "left")), f.number(("next", "right")),
             ])  # fmt: skip
             return []
 
@@ -78,7 +87,7 @@ class _Tile(Tile):
 
 
 TILE = "ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
-DIRECT = "ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64"  # of a direct convolution
+DIRECT = "ptr, ptr, ptr, i64, ptr" + ", i64" * 9  # of a direct convolution
 
 
 @lru_cache(maxsize=32)

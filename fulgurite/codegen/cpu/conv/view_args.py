@@ -32,9 +32,13 @@ VIEW_TABLE = (
     *TABLE,
     "pieces",
     "bytes",
+    "alike",
+    "last tile",
     ("next block", "left"),
     ("next block", "right"),
     ("next tile", "right"),
+    ("next", "left"),
+    ("next", "right"),
     *[(name, side) for side in ("left", "right") for name in DESCRIPTOR],
     "steps",
 )

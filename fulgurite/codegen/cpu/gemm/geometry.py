@@ -32,7 +32,10 @@ def _is_right(key: Hashable) -> bool:
     return isinstance(key, tuple) and key[-1] == "right"
 
 
-_NEXT = (("next block", "left"), ("next block", "right"), ("next tile", "right"))
+_NEXT = (
+    ("next block", "left"), ("next block", "right"), ("next tile", "right"),
+    ("next", "left"), ("next", "right"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,22 +252,43 @@ class Geometry:
         """Bytes of what is known of each of these tiles."""
         if not self.gemm.kind.is_direct:
             return 0
-        steps = self.tiles.columns if self.lanes_along_k else self.tiles.k_block
+        steps = self.tiles.columns if self.lanes_along_k else self.tiles.k_packed
         return table_bytes(self.direct_pieces, steps)
 
     @property
     def direct_tables(self) -> int:
         """How many tables of what is known of a tile there are."""
-        return 0 if not self.gemm.kind.is_direct else 1 if self.lanes_along_k else self.wide
+        if not self.gemm.kind.is_direct:
+            return 0
+        return 1 if self.lanes_along_k else self.wide - self.alike
+
+    @property
+    def alike(self) -> int:
+        """Tiles that share the table of the second one: whole rows of windows none of which meets
+        the edge of an image, as between the first and the last tile."""
+        view, wide = self.gemm.right_view, self.wide
+        if self.gemm.kind is not GemmKind.DIRECT or self.gemm.varies or view is None or wide < 4:
+            return 0
+        run, condition = view.own[-1][0], view.conditions[-2]
+        if self.tiles.columns % run or max([size for size, _ in view.own[:-2]]) > 1:
+            return 0
+        rows, taps = self.tiles.columns // run, view.folded[-2][0]
+        ends = [c * at for c, at in ((condition.folded, taps - 1), (condition.folded, 0))]
+        reach = [condition.start + condition.own * at + tap
+                 for at in (rows, (wide - 1) * rows - 1) for tap in ends]  # fmt: skip
+        inside = min(reach) >= 0 and max(reach) < condition.below
+        return wide - 3 if inside or not condition.asks else 0
 
     def next_ones(self) -> dict[Hashable, int]:
-        """How far operands move from one block of k, or from one tile of columns, to the next."""
+        """How far operands move from one block of k, one tile of columns, or one time that all
+        steps of a table are gone over, to the next."""
         left, right = self.gemm.left_view, self.gemm.right_view
         if not self.gemm.kind.is_direct or left is None or right is None:
             return dict.fromkeys(_NEXT, 0)
-        block = 0 if self.lanes_along_k else self.tiles.k_block
-        tile = right.place(self.tiles.columns, "own") if self.lanes_along_k else 0
-        return dict(zip(_NEXT, (left.place(block), right.place(block), tile), strict=True))
+        steps = 0 if self.lanes_along_k else self.tiles.k_packed
+        once, times = (left.place(steps), right.place(steps)), self.tiles.k_block // (steps or 1)
+        moves = (times * once[0], times * once[1], right.place(self.tiles.columns, "own"), *once)
+        return dict(zip(_NEXT, moves, strict=True))
 
     # --- the library's table ---------------------------------------------------------------------
 
@@ -278,6 +302,7 @@ class Geometry:
             "packed": self.packed_param,
             "steps": gemm.steps, "pieces": self.direct_pieces,
             "bytes": self.direct_table_bytes if self.direct_tables > 1 else 0,
+            "alike": self.alike, "last tile": self.wide - 1,
             **self.next_ones(), **self.panels(), **self.stretch(),
         }  # fmt: skip
         for s, size, scratch in zip(

@@ -28,6 +28,7 @@ from .avx512_asm import keeping, module_assembly, register_block
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
 SHAPES = {"avx512": (9, 3), "avx2": (6, 2), "sse2": (4, 2), "neon": (8, 2)}
 WIDE_SHAPES = SHAPES | {"avx512": (6, 4)}  # of numbers of 64 bits
+DIRECT_ROWS = {"avx512": 16, "avx2": 8}  # of a direct convolution, of float32
 Let = Callable[[str], str]
 
 
@@ -80,6 +81,13 @@ class Registers:
     def panel(self) -> int:
         """Columns of a block."""
         return self.width * self.vectors
+
+    @property
+    def direct_heights(self) -> tuple[int, ...]:
+        """Rows of a direct convolution whose accumulators are registers, one vector of columns or
+        more each: the highest block loads the fewest windows."""
+        most = DIRECT_ROWS.get(self.target.vectors, 0) * 32 // self.dtype.bits
+        return tuple([most >> n for n in range(3) if most >> n > GEMM.direct_rows])
 
     @property
     def most(self) -> int:

@@ -16,8 +16,9 @@ from ....core.dtype import DType
 from ....core.ops.index import LOAD
 from ....core.symbolic.sym import choosing, varies
 from ....graph.ir.lower import IndexKernel
+from ....kernel.contract.im2col import View
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
-from ....kernel.contract.summation import in_chunks, is_tiny, k_chunks
+from ....kernel.contract.summation import in_chunks, is_tiny, k_block, k_chunks
 from ..target import Target
 from ..tiling import GEMM
 from .microkernel import Registers
@@ -184,7 +185,7 @@ class DirectDot(Strategy):
 
 
 class Direct(Strategy):
-    """Direct convolution: a few rows sweep over windows of memory, as in a depthwise one."""
+    """Direct convolution: rows sweep over windows of memory, of which nothing is packed."""
 
     kind = GemmKind.DIRECT
 
@@ -193,14 +194,36 @@ class Direct(Strategy):
             return False
         strided_rows = [step for size, step in gemm.left_view.own if size > 1]
         wide = gemm.columns >= gemm.target.lanes
-        return len(strided_rows) <= 1 and gemm.is_low and wide and direct_steps(gemm) is not None
+        if len(strided_rows) > 1 or not wide or direct_steps(gemm) is None:
+            return False
+        return gemm.is_low or self.may_be_tall(gemm)
+
+    def may_be_tall(self, gemm: Gemm) -> bool:
+        """True if many rows may sweep: there are registers, and lanes are rows of memory."""
+        right = gemm.right_view
+        if gemm.varies or gemm.is_vector or not gemm.registers.direct_heights or right is None:
+            return False
+        dtype = gemm.registers.dtype
+        same = gemm.as_kind(self.kind).memories == (dtype, dtype)  # else numbers are converted
+        return dtype.kind == "f" and same and right.step("own") in (1, 2)
 
     def tiles(self, gemm: Gemm) -> Tiles | None:
-        sizes = gemm.batch, gemm.rows, gemm.columns, direct_steps(gemm) or 1
-        return direct_tiles(*sizes, gemm.sums_in_place)
+        assert gemm.right_view is not None
+        steps = block = direct_steps(gemm) or 1
+        if gemm.rows > GEMM.few_rows:
+            block = max(1, k_block(gemm.rows, gemm.columns, gemm.depth) // steps) * steps
+        height, run = max(gemm.registers.direct_heights, default=1), gemm.right_view.own[-1][0]
+        return direct_tiles(gemm.tile_problem, steps, block, height, run)
 
     def multiplication(self, gemm: Gemm) -> float:
-        return gemm.batch * gemm.rows * gemm.depth * -(-gemm.columns // gemm.registers.width)
+        assert gemm.right_view is not None
+        pieces = window_pieces(gemm.right_view, gemm.columns, gemm.registers.width)
+        if gemm.rows <= GEMM.few_rows:
+            return gemm.batch * gemm.rows * gemm.depth * pieces
+        loads = GEMM.direct_load_instructions[gemm.right_view.step("own") - 1]
+        sweeps = -(-gemm.rows // gemm.registers.direct_heights[0])
+        lines = GEMM.direct_line_instructions * gemm.rows / gemm.registers.width
+        return gemm.batch * gemm.depth * (pieces * (gemm.rows + loads * sweeps) + lines)
 
 
 class Gemv(Strategy):
@@ -351,14 +374,27 @@ def direct_dot_columns(gemm: Gemm) -> int | None:
 
 
 def direct_steps(gemm: Gemm) -> int | None:
-    """Steps of k that are swept over at once: their products are one sum, and what is known of
-    them is known of all such blocks."""
+    """Steps of k that are swept over at once: what is known of them is known of all such blocks.
+    Of many rows those of a window are enough: a register block goes over them many times."""
     left, right = gemm.left_view, gemm.right_view
-    found = None if right is None else right.block("folded", GEMM.direct_k_steps)
-    if left is None or found is None or found == gemm.steps:
+    if left is None or right is None:
+        return None
+    sizes = [GEMM.direct_k_steps]
+    if gemm.rows > GEMM.few_rows:
+        window = prod([size for size, _ in right.folded if size > 1][1:])
+        sizes = [GEMM.direct_table_steps, min(window, *sizes), *sizes]
+    found = next(filter(None, [right.block("folded", most) for most in sizes]), None)
+    if found is None or found == gemm.steps:
         return found
     several = [size for size, _ in left.folded if size > 1]
     return found if found % prod(several[1:]) == 0 else None
+
+
+def window_pieces(view: View, columns: int, lanes: int) -> int:
+    """Pieces of memory that vectors of columns are: two where a row of windows ends inside."""
+    (_, down), (run, step) = view.own[-2:]
+    whole = down == run * step or run % lanes == 0
+    return -(-columns // lanes) + (0 if whole else columns // run)
 
 
 def packing(gemm: Gemm, tiles: Tiles) -> float:
@@ -379,4 +415,6 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     fours or computed."""
     weight = GEMM.transpose_instructions if s.is_transposed else GEMM.pack_instructions
     weight = GEMM.pack_fours_instructions if gemm.by_fours else weight
+    if gemm.kind is GemmKind.IMPLICIT and not s.is_dense:
+        weight = max(weight, GEMM.pack_window_instructions)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)

@@ -56,7 +56,9 @@ class Tiles:
     rows: int
     columns: int
     k_block: int  # steps of k that are summed before they are added to the accumulators
-    k_packed: int  # stride of a packed block of k: with room for the lanes after the last step
+    # stride of a packed block of k, with room for the lanes after the last step; of a direct
+    # convolution the steps that its table knows
+    k_packed: int
     in_place: bool = False
     k_chunks: int = 1  # split-K: summed apart and joined in order
     column_tiles: int = 0  # nearly equal in vectors, of `columns` at most; 0: all alike
@@ -318,14 +320,37 @@ def _gemv_tiles(p: TileProblem) -> Tiles:
     return found if found.fits(block) else replace(found, left="shared")
 
 
-def direct_tiles(batch: int, rows: int, columns: int, depth: int, in_place: bool) -> Tiles:
-    """Tiles of a direct convolution of a few rows: all rows, and many columns."""
-    vectors = 2 * GEMM.min_run_elements
-    most = GEMM.gemv_most_columns if in_place else GEMM.gemv_most_columns // 4
-    wide = _even(columns, most, vectors)
-    while wide > GEMM.gemv_least_columns and batch * -(-columns // wide) < GEMM.busy_tiles:
-        wide = _up(wide // 2, vectors)
-    return Tiles("dense", "direct", rows, wide, depth, depth, in_place)
+def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int) -> Tiles:
+    """Tiles of a direct convolution: all of a few rows and many columns; or accumulators that stay
+    near, in whole register blocks. Columns are whole runs of windows, so that tiles are alike."""
+    columns = p.block.lanes * GEMM.direct_pieces
+    if p.rows <= GEMM.few_rows:
+        vectors = 2 * GEMM.min_run_elements
+        most = GEMM.gemv_most_columns if p.in_place else GEMM.gemv_most_columns // 4
+        wide = _even(p.columns, most, vectors)
+        while wide > GEMM.gemv_least_columns and p.tiles(p.rows, wide) < GEMM.busy_tiles:
+            wide = _up(wide // 2, vectors)
+        wide = wide if varies(p.columns) else _whole_runs(wide, run)
+        return Tiles("dense", "direct", p.rows, wide, k_block, steps, p.in_place)
+    tall = min(p.rows, _even(p.rows, GEMM.direct_tile_rows, height))
+    sums = max(columns, 2 * GEMM.shallow_tile_sums // tall // columns * columns)
+    wide = _even(p.columns, sums, columns)
+
+    def halve() -> bool:
+        large = tall * wide * p.depth >= 2 * GEMM.tile_products
+        return large and p.tiles(tall, wide) < GEMM.busy_tiles
+
+    while wide > columns and halve():
+        wide = _up(wide // 2, columns)
+    while tall > 2 * height and halve():
+        tall = _up(tall // 2, height)
+    wide = _whole_runs(wide, run)
+    return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
+
+
+def _whole_runs(columns: int, run: int) -> int:
+    """Columns that are whole runs of windows, if there are such."""
+    return columns // run * run or columns
 
 
 def _even(size: int, most: int, step: int) -> int:

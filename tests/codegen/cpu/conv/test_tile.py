@@ -394,3 +394,43 @@ def test_phases_of_a_stride_are_put_together_by_a_text_for_all_shapes(
     before = compiler.calls
     check_gradient(pair[1], 0, 2)
     assert compiler.calls == before, pair[1]
+
+
+MANY_ROWS = [  # rows of every register block, runs that end inside a vector, tiles that are alike
+    Case(1, 3, (96, 80), 16, (3, 3), 2, 1), Case(1, 5, (70, 90), 31, (3, 3), 1, 1),
+    Case(2, 7, (33, 47), 27, (5, 3), 1, 2), Case(1, 40, (24, 32), 20, (3, 3), 1, 1),
+    Case(1, 29, (40, 48), 9, (1, 5), 1, 2, 2), Case(1, 6, (64, 64), 46, (7, 7), 2, 3),
+    Case(3, 8, (31, 45), 48, (3, 3), 2, 1, 2, 2), Case(1, 64, (400,), 36, (3,), 1, 4, 4),
+    Case(1, 4, (9, 20, 33), 18, (3, 3, 3), 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_rows_sweep_over_windows_with_hostile_numbers(vectors: str, dtype: Any) -> None:
+    for seed, case in enumerate(MANY_ROWS):
+        x, w, b = arrays(case, seed, dtype)
+        rng = np.random.default_rng(seed)
+        for number in (np.inf, -np.inf, np.nan, -0.0, np.finfo(dtype).tiny / 4):
+            x[rng.random(x.shape) < 0.001] = number
+        with fg.config(device="cpu"):
+            lazy = fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b))
+        with np.errstate(invalid="ignore"):
+            wanted = exact(case, x, w, b, scale=1)
+        (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+        finite = np.isfinite(wanted)
+        for test in (np.isnan, np.isinf):
+            assert np.array_equal(test(found), test(wanted)), case
+        limit = 2e-5 if dtype is np.float32 else 1e-13
+        np.testing.assert_allclose(found[finite], wanted[finite], limit, 10 * limit)
+
+
+def test_many_rows_have_the_same_bits_on_any_number_of_threads() -> None:
+    for seed, case in enumerate(MANY_ROWS):
+        given = arrays(case, seed)
+        bits = set()
+        for threads in (1, 2, 3):
+            with fg.config(device="cpu", tier="native", threads=threads):
+                x, w, b = tensors(*given)
+                bits.add(fg.schedule(fg.relu(case.apply(x, w) + b)).run()[0].numpy().tobytes())
+        assert len(bits) == 1, case

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.gemm.geometry import Geometry
 from fulgurite.codegen.cpu.gemm.plan import GemmKind, GemmPlan
-from fulgurite.codegen.cpu.gemm.strategies import STRATEGIES, bind_to, cpu_problem, plan_gemm
+from fulgurite.codegen.cpu.gemm.strategies import (
+    STRATEGIES,
+    bind_to,
+    choose,
+    cpu_problem,
+    plan_gemm,
+)
 from fulgurite.codegen.cpu.gemm.template import gemms
 from fulgurite.codegen.cpu.target import Target
 from tests.codegen.cpu.launch import lowered
@@ -45,7 +52,7 @@ PROBLEMS: dict[GemmKind, Callable[[], fg.Tensor]] = {
     GemmKind.BYTES: lambda: gathered(bytes_(50, 96)) @ bytes_(96, 128),
     GemmKind.GEMV_AXPY: lambda: memory(96) @ memory(96, 128),
     GemmKind.GEMV_DOT: lambda: memory(128, 96) @ memory(96),
-    GemmKind.IMPLICIT: lambda: fg.conv2d(memory(2, 16, 14, 14), memory(32, 16, 3, 3), padding=1),
+    GemmKind.IMPLICIT: lambda: fg.conv2d(memory(2, 256, 4, 4), memory(256, 256, 3, 3), padding=1),
     GemmKind.DIRECT: lambda: depthwise(memory(2, 16, 14, 14), memory(16, 1, 3, 3)),
     GemmKind.DIRECT_DOT: lambda: weight_gradient(memory(16, 1, 3, 3)),
 }
@@ -86,3 +93,40 @@ def test_a_plan_is_plain_data_that_prints() -> None:
 def test_what_is_no_gemm_has_no_plan() -> None:
     assert plan_gemm(*lowered(memory(5, 7).sum(0)), AVX512) is None
     assert plan_gemm(*lowered(memory(5, 7) + 1), AVX512) is None
+
+
+CONVOLUTIONS = (  # channels, size of the image, results, window, stride; is anything packed?
+    (3, 64, 16, 3, 2, GemmKind.DIRECT), (16, 32, 16, 3, 1, GemmKind.DIRECT),
+    (64, 32, 64, 3, 1, GemmKind.DIRECT), (16, 32, 32, 1, 1, GemmKind.DENSE),
+    (256, 4, 512, 3, 1, GemmKind.IMPLICIT), (16, 30, 32, 3, 3, GemmKind.IMPLICIT),
+    (128, 14, 256, 3, 2, GemmKind.IMPLICIT),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("inner", "size", "outer", "window", "stride", "kind"), CONVOLUTIONS)
+def test_windows_are_packed_where_rows_are_many_and_images_small(
+    inner: int, size: int, outer: int, window: int, stride: int, kind: GemmKind
+) -> None:
+    image, weights = memory(1, inner, size, size), memory(outer, inner, window, window)
+    plan = plan_of(fg.conv2d(image, weights, stride=stride, padding=window // 2))
+    assert plan.kind is kind
+    if kind is GemmKind.DIRECT:
+        assert plan.tiles.k_packed == window**2  # a table knows one window
+        assert plan.tiles.k_block % plan.tiles.k_packed == 0
+
+
+def test_numbers_that_are_converted_are_packed_once() -> None:
+    image, weights = memory(1, 16, 32, 32, dtype=np.float16), memory(16, 16, 3, 3, dtype=np.float16)
+    assert plan_of(fg.conv2d(image, weights, padding=1)).kind is GemmKind.IMPLICIT
+
+
+def test_tiles_between_the_first_and_the_last_share_what_is_known_of_windows() -> None:
+    for size, padding, shared in ((160, 1, True), (160, 3, False), (16, 1, False)):
+        image, weights = memory(1, 16, size, size), memory(16, 16, 3, 3)
+        kernel, dtypes = lowered(fg.conv2d(image, weights, padding=padding))
+        problem = cpu_problem(kernel, dtypes)
+        assert problem is not None
+        found = choose(problem, AVX512)
+        assert found is not None
+        geometry = Geometry(found[0].as_kind(found[1].kind), found[1].tiles)
+        assert geometry.direct_tables == (3 if shared else geometry.wide)
