@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.core import build
+from fulgurite.core.node import Node
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.graph.ir.size_key import filled, fit, skeleton_of
 
@@ -24,6 +28,18 @@ def test_graphs_of_one_skeleton_differ_in_sizes_alone() -> None:
 def test_0_and_1_are_no_sizes_that_vary() -> None:
     one, two = [skeleton_of(normalize([graph(n).node]).structure)[0] for n in (1, 7)]
     assert one != two
+
+
+def test_axes_and_orders_are_no_sizes() -> None:
+    x = fg.Tensor(np.zeros((4, 4, 4, 4), np.float32))
+    made: list[Callable[[int], Node]] = [
+        lambda k: build.polygamma(k, x.node), lambda k: fg.flip(x, (k,)).node,
+        lambda k: fg.sort(x, k).node, lambda k: fg.cumulative_sum(x, axis=k).node,
+        lambda k: fg.take(x, fg.Tensor([0, 3]), axis=k).node,
+    ]  # fmt: skip
+    for graph in made:
+        one, two = [skeleton_of(normalize([graph(k)]).structure)[0] for k in (2, 3)]
+        assert one != two
 
 
 def test_sizes_are_expressions_of_the_fewest() -> None:

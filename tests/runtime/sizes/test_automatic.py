@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core import build
+from fulgurite.core.ops import special
 from fulgurite.core.symbolic.polynomial import Polynomial
 from fulgurite.core.symbolic.sym import Trace
 from fulgurite.graph.ir.size_key import Fit
 from fulgurite.runtime.realize import clear_caches
 from fulgurite.runtime.sizes import shapes
 from fulgurite.runtime.sizes.shapes import SHAPES
+from fulgurite.tensor import wrap
 from tests.fuzz.sizes import DECIDING, FEW_SIZES, STEPS, Program, chain, problem
 
 pytestmark = pytest.mark.device("cpu")
@@ -71,6 +74,15 @@ def test_numbers_that_follow_from_a_size_are_given_at_run_time() -> None:
         got = (x.mean(axis=0) + n + fg.arange(n).sum()).numpy()
         want = np.arange(4.0 * n).reshape(n, 4).mean(axis=0) + n + n * (n - 1) / 2
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_orders_of_derivatives_do_not_vary_as_sizes_do(soon: None) -> None:
+    x = np.linspace(0.5, 4.0, 25, dtype=np.float32)
+    for order in range(1, 5):  # as a size, the order was a number without an end
+        found = wrap(build.polygamma(order, fg.Tensor(x).node)).numpy()
+        with np.errstate(all="ignore"):
+            want = special.polygamma(order, x).astype(np.float32)
+        np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
 def test_dynamic_off_compiles_for_each_size() -> None:
