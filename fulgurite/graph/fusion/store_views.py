@@ -6,12 +6,15 @@ mostly it is nothing: an address. A concatenation is a choice between its parts 
 though, and what is permuted and reshaped may be numbers read one by one (`index_cost`). Such a
 value could be stored: that costs its own kernel, and each kernel that has it inside saves what it
 is dearer by than one that reads memory (`time_of`). The value that saves most is stored first,
-until none does. To store a value is always legal: kernels are cut anew, in the order they had.
+until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved before some store
+is believed until it is the most. To store a value is always legal: kernels are cut anew, in the
+order they had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from ...core.node import Node
 from ...core.ops.effect import REMAT
@@ -88,19 +91,24 @@ class _Views:
         for node in [n for n in self.users if n in self.position]:
             self.users[node].append(self.position[node])  # stored later: it need not be
         self.made: dict[int, list[Segment]] = {}  # kernels that are new, by the place they are at
-        self.savings: dict[Node, float] = {}
+        self.savings: dict[Node, float] = {}  # of values, when they were last looked at
+        self.fresh: set[Node] = set()  # those since whose look none of their kernels changed
         self.shares: dict[int, dict[Node, float]] = {}  # of each kernel, in what a value saves
 
     def stored(self) -> Partition:
         """The partition with whatever saves time stored."""
         while self.users:
-            for node in self.users:
-                if node not in self.savings:
-                    self.savings[node] = self.saving(node)
-            best = max(self.users, key=lambda node: self.savings[node])
-            if self.savings[best] <= 0:
+            best = max(self.users, key=lambda node: self.savings.get(node, inf))
+            saves = self.savings.get(best, inf) > 0
+            if saves and best in self.fresh:
+                self.store(best)
+                continue
+            stale = [best] if saves else [n for n in self.users if n not in self.fresh]
+            if not stale:
                 break
-            self.store(best)
+            for node in stale:
+                self.savings[node] = self.saving(node)
+            self.fresh.update(stale)
         if not self.made:
             return self.partition
         found: list[Segment] = []
@@ -159,11 +167,11 @@ class _Views:
         self.look_again(users)
 
     def look_again(self, changed: Sequence[int]) -> None:
-        """Forget what is no longer inside of kernels that changed, and what it would save."""
+        """Forget what is no longer inside of kernels that changed, and doubt what it would save."""
         inside = {place: set(_views_inside(self.segments[place])) for place in changed}
         for node, places in list(self.users.items()):
             if not set(changed).isdisjoint(places):
-                self.savings.pop(node, None)
+                self.fresh.discard(node)
                 left = [p for p in places if p not in inside or node in inside[p]]
                 self.users[node] = left
                 if not left:
