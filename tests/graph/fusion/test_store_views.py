@@ -9,7 +9,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.aot.schedule import schedule
 from fulgurite.graph.fusion.machine import work_of
-from fulgurite.graph.fusion.store_views import WHY
+from fulgurite.graph.fusion.store_views import WHY, _Views
 
 
 def given(*shape: int, seed: int = 0) -> fg.Tensor:
@@ -102,3 +102,27 @@ def test_a_block_of_joined_layers_stores_what_it_joins(gradient: bool) -> None:
         found = block(weights, x)
         assert stored(found)
         np.testing.assert_allclose(found.numpy(), right(*exact), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.device("cpu")
+def test_what_a_store_does_not_change_is_not_priced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, asked = 24, list[int]()
+    reader = _Views.reader
+
+    def counted(self: Any, place: int, node: Any) -> Any:
+        asked.append(place)
+        return reader(self, place, node)
+
+    monkeypatch.setattr(_Views, "reader", counted)
+    weights = [given(8, 16 + 8 * n, seed=n) for n in range(layers)]
+
+    def block(x: fg.Tensor) -> fg.Tensor:
+        parts = [x]
+        for w in weights:
+            rows = fg.moveaxis(normalised(fg.concat(parts, axis=1)), 1, -1)
+            parts.append(fg.moveaxis(fg.tanh(rows @ w.T), -1, 1))
+        return (fg.concat(parts, axis=1) ** 2).sum()
+
+    places = stored(fg.grad(block)(given(2, 16, 24, 24, seed=9)))
+    assert places
+    assert len(asked) <= 8 * layers  # for each layer anew it would grow with their square
