@@ -156,11 +156,11 @@ class Emitter:
         inner = scalar_type(value.dtype)
         if not value.text.startswith("%"):
             return Val(f"splat ({inner} {value.text})", value.dtype, True)
+        kind = f"<{self.lanes} x {inner}>"
         for level in reversed(self._pinned):
-            known = level.get((value.text, inner))
+            known = level.get((value.text, kind))
             if known is not None:
                 return Val(known.text, value.dtype, True)
-        kind = f"<{self.lanes} x {inner}>"
         first = self.let(f"insertelement {kind} poison, {inner} {value.text}, i64 0")
         mask = f"<{self.lanes} x i32> zeroinitializer"
         return Val(
@@ -179,7 +179,7 @@ class Emitter:
     def pin(self, value: Val) -> None:
         """Splat a number here, once, for every use inside the loops that are opened next."""
         if not value.vector and value.text.startswith("%"):
-            self._pinned[-1][value.text, scalar_type(value.dtype)] = self.splat(value)
+            self._pinned[-1][value.text, self.type_of(value.dtype, True)] = self.splat(value)
 
     def alike(self, *values: Val) -> list[Val]:
         """All scalars, or all vectors."""

@@ -89,13 +89,16 @@ class LoopNest:
     def lanes_of(self, target: Target) -> int:
         """How many lanes there are: those of a vector, fewer where the axis is just that short.
 
-        Functions have other formulas for other vectors, and their bits must not depend on an axis.
+        Functions have other formulas for other vectors, and their bits must not depend on an axis:
+        in lanes they want those of the machine, outside of them (an epilogue) `compute` does so.
         """
-        size = target.lanes if self.vector is None else self.sizes[self.vector]
-        if size not in VECTORS.values() or any(n.op.name in FUNCTIONS for n in self.order):
+        v = self.vector
+        size = target.lanes if v is None else self.sizes[v]
+        folds = [n for n in self.order if n.op is FOLD and v in n.arg[1]]
+        if size >= target.lanes or size not in VECTORS.values() or not folds:
             return target.lanes
-        folded = any(self.vector in n.arg[1] for n in self.order if n.op is FOLD)
-        return size if folded and size < target.lanes else target.lanes
+        lanes = {n for n in self.order if v in self.free[n]}.union(*[f.slice for f in folds])
+        return target.lanes if any(n.op.name in FUNCTIONS for n in lanes) else size
 
     # --- scratch rows ----------------------------------------------------------------------------
 
@@ -481,7 +484,12 @@ class LoopNest:
             found = self.quotient(sources)
             if found is not None:
                 return found
-        return self.at.emit(node, sources)
+        if node.op.name not in FUNCTIONS:
+            return self.at.emit(node, sources)
+        self.e.lanes = self.e.register // 4  # which formulas depend on, not on how short an axis is
+        found = self.at.emit(node, sources)
+        self.e.lanes = self.lanes
+        return found
 
     def elements(self, node: Node) -> int:
         """How often a node is computed."""

@@ -206,3 +206,24 @@ def test_what_lanes_and_one_number_read_is_one_number() -> None:
             return fg.tanh(fg.relu(y).mean(2, keepdims=True)).numpy()
 
     np.testing.assert_allclose(rows("cpu"), rows("reference"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_function_of_folds_along_a_short_axis_has_short_vectors_and_its_own_bits(
+    size: int,
+) -> None:
+    random = np.random.default_rng(size)
+    x = (random.normal(size=(37, 3, size)) * 3).astype(np.float32)
+    x[0, 0], x[1, 1], x[2, 2] = np.inf, np.nan, 1e-42
+    with fg.config(device="cpu", tier="native"):
+        rows = fg.Tensor(np.pad(x, ((0, 0), (0, 0), (0, 1))))[:, :, :size]  # axes that stay apart
+        total = rows.sum(axis=(1, 2)).contiguous().realize()
+        for f in (fg.exp, fg.tanh, fg.erf, fg.silu, fg.log, fg.sin):
+            want = f(total).numpy()
+            both = f(rows.sum(axis=(1, 2)))
+            text = fg.viz_data(both, assembly=False)["codes"][-1]["text"]
+            assert f"fadd <{size} x float>" in text
+            assert np.array_equal(both.numpy(), want, equal_nan=True)
+            inside = (f(total[:, None, None]) * rows).sum(axis=(1, 2)).numpy()
+            other = (fg.Tensor(want)[:, None, None] * rows).sum(axis=(1, 2)).numpy()
+            assert np.allclose(inside, other, rtol=1e-5, equal_nan=True)
