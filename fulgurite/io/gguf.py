@@ -96,6 +96,9 @@ class GgufFile(Mapping[str, Tensor]):
         number = self._entries[name][0]
         return PLAIN[number][0] if number in PLAIN else QUANTS[number].name
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # without making the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -115,23 +118,26 @@ class _Cursor:
     """A place in the file's bytes that never leaves them."""
 
     def __init__(self, raw: Array) -> None:
-        self.raw, self.at = raw, 0
+        self.raw, self.size, self.at = raw, raw.size, 0
         self.bytes = memoryview(raw)  # type: ignore[arg-type]  # arrays are buffers
 
     def take(self, count: int) -> bytes:
-        if count > self.raw.size - self.at:
+        if count > self.size - self.at:
             raise Refusal("its header ends too early")
         found = bytes(self.bytes[self.at : self.at + count])
         self.at += count
         return found
 
     def number(self, layout: str) -> Any:
-        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+        start, self.at = self.at, self.at + struct.calcsize(layout)
+        if self.at > self.size:
+            raise Refusal("its header ends too early")
+        return struct.unpack_from(layout, self.bytes, start)[0]
 
     def count(self, least: int) -> int:
         """A number of things that take at least so many bytes each."""
         found: int = self.number("<Q")
-        if found * least > self.raw.size - self.at:
+        if found * least > self.size - self.at:
             raise Refusal(f"it claims {found} parts, more than it has room for")
         return found
 
