@@ -42,13 +42,10 @@ class Quant:
         words = self.words(blocks)
         runs = len(words.numbers)
         rows = x.reshape(*x.shape[:-1], 1, blocks.shape[-2], runs, self.count // runs)
-        means = None
-        if words.depth is not None:
-            lanes = rows.shape[-1] // 4  # each of them takes its share of the mean away
-            means = (rows.sum(axis=-1) * (1 / lanes)).contiguous()
+        sums = None if words.depth is None else rows.sum(axis=-1).contiguous()
         together = 1 if words.steps else runs
         planes = Planes.of(rows, count, words.largest * together, words.middle)
-        return words.dot(planes, means).sum(axis=(-2, -1))
+        return words.dot(planes, sums).sum(axis=(-2, -1))
 
     def dot(self, x: Tensor, blocks: Tensor) -> Tensor:
         """A row (..., inputs) times a matrix (..., outputs, blocks, bytes), read once as it is."""
@@ -202,11 +199,11 @@ class Words:
     largest: int  # of number - middle
     middle: int = 0
     steps: list[Tensor] | None = None  # (..., 1) or one for each word
-    least: list[Tensor] | None = None  # (..., 1), four runs in a word
+    least: tuple[Tensor, Tensor] | None = None  # (..., 1), four of eight runs in a word
     depth: Tensor | None = None
 
-    def dot(self, x: Planes, means: Tensor | None) -> Tensor:
-        """Products with rows, not added up; `means` are those of the x of each run."""
+    def dot(self, x: Planes, sums: Tensor | None) -> Tensor:
+        """Products with rows, not added up; `sums` are those of the x of each run."""
         terms = [x.dot(number, run) for run, number in enumerate(self.numbers)]
         if self.steps is None:
             found = _float(_joined(terms))
@@ -216,11 +213,16 @@ class Words:
             pairs = zip(terms, self.steps, strict=True)
             found = _joined([_float(term) * _float(step) for term, step in pairs])
         found = found * (self.scale * x.scale)
-        if self.least is None or self.depth is None or means is None:
+        if self.least is None or self.depth is None or sums is None:
             return found
-        four = Planes.of(means.reshape(*means.shape[:-1], -1, 4), 3, 63 * len(self.least))
-        low = [four.dot(word, place) for place, word in enumerate(self.least)]
-        return found - _float(_joined(low)) * (self.depth * four.scale)
+        # a lane has a plane of four sums, beside each other: one product for all of them
+        four = Planes.of(sums.reshape(*sums.shape[:-1], 2, 4), 3, 63)
+        planes = four.planes[..., 0].mT.pad(((0, 0),) * (four.planes.ndim - 2) + ((0, 1),))
+        lanes = planes.reshape(*planes.shape[:-2], 8).contiguous()
+        weight = Tensor(np.tile(np.float32([1 << 16, 1 << 8, 1, 0]), 2), device=lanes.device)
+        word = where(arange(8) < 4, *self.least)
+        low = _float(apply(DOT4, word, lanes, 0))
+        return found - low * (self.depth * (four.scale * weight).contiguous())
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,7 @@ def _k_words(b: Tensor, numbers: list[Tensor], largest: int) -> Words:
     scale, depth = _halves(_word(b, 0))
     first, second, third = (_word(b, place) for place in (1, 2, 3))
     steps = _bytes(first & 0x3F3F3F3F) + _bytes(third & 0x0F0F0F0F | (first >> 2) & 0x30303030)
-    least = [second & 0x3F3F3F3F, (third >> 4) & 0x0F0F0F0F | (second >> 2) & 0x30303030]
+    least = second & 0x3F3F3F3F, (third >> 4) & 0x0F0F0F0F | (second >> 2) & 0x30303030
     return Words(numbers, scale, largest, 0, steps, least, depth)
 
 
