@@ -4,7 +4,8 @@ In: an `IndexKernel` and how many params it has. Out: a list of parts to be run 
 and the memory that they share, as further params. A fold that would leave most threads idle is two
 parts: one writes the fold of each block of its longest axis, one folds the blocks in order. What
 needs the fold then loads it, so that later parts, without the fold, have more axes to share out.
-The size of a block depends on sizes alone, never on the number of threads.
+The size of a block depends on sizes alone, never on the number of threads. A dear epilogue of many
+folds is a part of its own too: there its lanes are results, beside the folds it was one at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...core.ops.leaf import SINK
 from ...core.passes import show
 from ...graph.ir.affine import Affine
 from ...graph.ir.lower import IndexKernel
-from ...graph.ir.queries import free_axes
+from ...graph.ir.queries import free_axes, nearest
 from .tables import SplitTable
 from .vector_axis import Free, grid_axes, vector_axis
 
@@ -65,9 +66,11 @@ def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Par
         return [Part(kernel)], []
     free = free_axes(order)
     long = [f for f in folds if _is_long(f, free, sizes, table)]
+    splitter = _Splitter(kernel, sizes, free, params, table)
     if not long or units(order, free, sizes, table) >= table.enough:
-        return [Part(kernel)], []
-    return _Splitter(kernel, sizes, free, params, table).split(order, long)
+        ends = _before_epilogue(kernel, order, free, sizes, table)
+        return splitter.split_epilogue(ends) if ends else ([Part(kernel)], [])
+    return splitter.split(order, long)
 
 
 def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable) -> int:
@@ -76,6 +79,26 @@ def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitT
         return table.units
     grid, vector = grid_axes(order, free), vector_axis(order, free, sizes, table.vector)
     return prod([-(-sizes[a] // (table.unit_elements if a == vector else 1)) for a in grid])
+
+
+def _before_epilogue(
+    kernel: IndexKernel, order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable
+) -> list[Node]:
+    """The folds that a dear epilogue is computed from, one number at a time; none if there is none.
+
+    Each store has one element for each of the folds, whose lanes are not along the results.
+    """
+    stores, grid = kernel.body.src, frozenset(grid_axes(order, free))
+    if table.epilogue is None or any(n.op is not STORE or free[n] != grid for n in stores):
+        return []
+    ends = nearest(kernel.body, lambda node: node.op is FOLD)
+    if any(free[f] != grid or f.dtype.is_small_float for f in ends):
+        return []
+    if vector_axis(order, free, sizes, table.vector) in grid:
+        return []
+    inside = {node for fold in ends for node in (fold, *fold.slice)}
+    cost = sum([n.op.cost for n in order if n not in inside and free[n]])
+    return ends if cost * prod([sizes[a] for a in grid]) >= table.epilogue else []
 
 
 def _is_long(fold: Node, free: Free, sizes: Sequence[int], table: SplitTable) -> bool:
@@ -109,6 +132,19 @@ class _Splitter:
             self.split_group(group, vector, level == last and results <= kept)
         rest = IndexKernel(tuple(self.axes), self.now(self.kernel.body), self.kernel.divisions)
         return [*self.parts, Part(rest)], self.shared
+
+    def split_epilogue(self, folds: Sequence[Node]) -> tuple[list[Part], Shared]:
+        """The folds, then all that is computed from them."""
+        kept = self.free[folds[0]]
+        where, count = self.place(kept, None), prod([self.sizes[a] for a in kept])
+        stores = []
+        for fold in folds:
+            memory = self.memory(fold.dtype, count)
+            stores.append(make(STORE, void, (fold,), (memory, where, "set", tuple(sorted(kept)))))
+            self.done[fold] = make(LOAD, fold.dtype, (), (memory, where, ()))
+        axes, divisions = self.kernel.axes, self.kernel.divisions
+        bodies = SINK(*stores), self.now(self.kernel.body)
+        return [Part(IndexKernel(axes, body, divisions)) for body in bodies], self.shared
 
     def now(self, root: Node) -> Node:
         """A node with folds that are split replaced by loads of their values."""

@@ -64,6 +64,40 @@ def test_folds_that_need_each_other_are_split_in_order() -> None:
     assert units_of(parts[-1].kernel) >= SPLIT.enough
 
 
+def test_a_dear_epilogue_of_many_folds_is_a_map_of_its_own() -> None:
+    x = ones(4096, 1024)
+    parts, shared = split(kernel(fg.silu(x.sum(axis=1)) * x.max(axis=1)), 2, SPLIT)
+    assert [folds(p.kernel) for p in parts] == [2, 0] and [n for _, n in shared] == [4096] * 2
+    for y in (
+        fg.silu(ones(64, 1024).sum(axis=1)),  # a launch costs more
+        fg.softmax(x, axis=1),  # along the rows
+        x.sum(axis=1) * 2,  # cheap
+        fg.exp(ones(16, 1 << 17).sum(axis=0)),  # lanes are results already
+    ):
+        whole = kernel(y)
+        assert [p.kernel for p in split(whole, 2, SPLIT)[0]] == [whole]
+
+
+@pytest.mark.parametrize("rows", [1500, 4099])
+def test_an_epilogue_apart_has_the_values_of_the_reference(rows: int) -> None:
+    x = np.random.default_rng(rows).normal(size=(rows, 65)).astype(np.float32)
+    x[0], x[1, 3], x[2, 64], x[3], x[4, 0], x[5] = 0, np.inf, np.nan, -0.0, -np.inf, 1e-42
+
+    def f(a: fg.Tensor) -> list[fg.Tensor]:
+        mean = a.mean(axis=1)
+        spread = ((a - mean[:, None]) ** 2).mean(axis=1)  # a fold of a fold, and both are used
+        y = fg.tanh(mean) / fg.sqrt(spread) * fg.exp(a.max(axis=1))
+        half = a.astype(fg.float16).max(axis=1)  # exact, whatever it is kept as
+        return [y, fg.silu(a[:, :64].sum(axis=1)) * y + mean, fg.exp(half).astype(fg.float32)]
+
+    with fg.config(device="reference"):
+        want = [y.numpy() for y in f(fg.Tensor(x))]
+    with fg.config(device="cpu", tier="native", poison=True):
+        got = [y.numpy() for y in f(fg.Tensor(x))]
+    for a, b in zip(got, want, strict=True):
+        assert np.allclose(a, b, rtol=2e-5 if a is not got[2] else 1e-3, atol=1e-5, equal_nan=True)
+
+
 def test_blocks_cover_the_axis_and_depend_on_sizes_alone() -> None:
     for size in (40_000, 99_999, 1 << 20, 3_000_001):
         first = split(kernel(ones(size).sum()), 2, SPLIT)[0][0]
