@@ -219,7 +219,7 @@ class Words:
         four = Planes.of(sums.reshape(*sums.shape[:-1], 2, 4), 3, 63)
         planes = four.planes[..., 0].mT.pad(((0, 0),) * (four.planes.ndim - 2) + ((0, 1),))
         lanes = planes.reshape(*planes.shape[:-2], 8).contiguous()
-        weight = Tensor(np.tile(np.float32([1 << 16, 1 << 8, 1, 0]), 2), device=lanes.device)
+        weight = _float(1 << ((16 - 8 * (arange(8) & 3)) & 31))  # the fourth meets zeros
         word = where(arange(8) < 4, *self.least)
         low = _float(apply(DOT4, word, lanes, 0))
         return found - low * (self.depth * (four.scale * weight).contiguous())
