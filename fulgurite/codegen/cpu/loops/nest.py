@@ -386,13 +386,14 @@ class LoopNest:
         """True if all lanes are one vector, and no load or store asks where to.
 
         What does not change along it is then computed in lanes from its loads on: that is as quick
-        as one number, which would have to go from one kind of register to the other.
+        as one number, which would have to go from one kind of register to the other. Not so a
+        function, where lanes are fewer than the machine's.
         """
         v = self.vector
         if v is None or v in self.ranges or self.sizes[v] != self.lanes:
             return False
-        cone = set(self.cone(targets))
-        if any(n.src for n in cone if n.op is LOAD):
+        cone, is_short = set(self.cone(targets)), self.lanes < self.e.register // 4
+        if any((n.op is LOAD and n.src) or (is_short and n.op.name in FUNCTIONS) for n in cone):
             return False
         others = [n for n in self.order if n not in cone]  # which want one number of it
         return not any(s in cone and v not in self.free[s] for n in others for s in n.src)

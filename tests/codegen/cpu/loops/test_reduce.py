@@ -227,3 +227,22 @@ def test_a_function_of_folds_along_a_short_axis_has_short_vectors_and_its_own_bi
             inside = (f(total[:, None, None]) * rows).sum(axis=(1, 2)).numpy()
             other = (fg.Tensor(want)[:, None, None] * rows).sum(axis=(1, 2)).numpy()
             assert np.allclose(inside, other, rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_a_function_of_a_short_row_meets_the_lanes_of_that_row(size: int) -> None:
+    x = np.random.default_rng(size).normal(size=(5, size)).astype(np.float32)
+    rows, scale = fg.Tensor(x), fg.Tensor(np.abs(x[:, 0]))
+
+    def f() -> list[fg.Tensor]:
+        mean = rows.mean(axis=1, keepdims=True)
+        spread = ((rows - mean) ** 2).mean(axis=1, keepdims=True)
+        norm = (rows - mean) * fg.rsqrt(spread + 1e-5)
+        turned = norm * fg.exp(scale)[:, None] + fg.tanh(rows.max(axis=1, keepdims=True))
+        return [norm, turned, (turned * fg.log(scale + 1)[:, None]).sum(axis=1)]
+
+    with fg.config(simplify=False, fuse=False):
+        want = [y.numpy() for y in f()]
+    with fg.config(device="cpu", tier="native", dynamic=False):
+        for got, right in zip(f(), want, strict=True):
+            assert np.allclose(got.numpy(), right, rtol=1e-5, atol=1e-5)
