@@ -497,12 +497,26 @@ give(find_shape=_find_shape, find_device=_find_device, find_watched=_find_watche
 # --- diagnostics ---------------------------------------------------------------------------------
 
 
+def gc_dead_refs() -> int:
+    """Drop table entries whose node is gone (normally none are left); how many there were."""
+    with _lock:
+        dead = [key for key, entry in _live.items() if entry() is None]
+        for key in dead:
+            del _live[key]
+    return len(dead)
+
+
 @compiled
 def live_nodes() -> list[Node]:
     """Every interned node that is alive now."""
     with _lock:
         entries = list(_live.values())
     return [node for entry in entries if (node := entry()) is not None]
+
+
+def live_ids() -> frozenset[int]:
+    """The ids of every interned node that is alive now."""
+    return frozenset(node.id for node in live_nodes())
 
 
 @compiled

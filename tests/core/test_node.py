@@ -12,6 +12,7 @@ import pytest
 
 from fulgurite.core import build, node
 from fulgurite.core.dtype import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
+from fulgurite.core.extension import EXTENSION
 from fulgurite.core.node import Node, annotate, constant, constant_bits, make, toposort
 from fulgurite.core.ops.elementwise import ADD, EXP, MUL, NEG
 from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
@@ -154,7 +155,25 @@ def test_no_dead_entries_are_left_behind(quiet: None) -> None:
     before = node.live_count()
     for i in range(1000):
         EXP(x(i) * 3)
-    assert node.live_count() == before
+    assert node.live_count() == before and node.gc_dead_refs() == 0
+
+
+@pytest.mark.skipif(EXTENSION is not None, reason="the extension has no entries but the nodes")
+def test_gc_dead_refs_drops_entries_whose_node_is_gone() -> None:
+    key = (NEG, float32, (x(904),), "planted", None)
+    entry = node._Entry(NEG(x(905)))  # a reference without a callback: nobody removes it
+    entry.key = key
+    node._live[key] = entry
+    assert node.gc_dead_refs() == 1
+    assert key not in node._live
+
+
+def test_live_ids_name_what_is_alive() -> None:
+    top = EXP(x(906))
+    number = top.id
+    assert number in node.live_ids()
+    del top
+    assert number not in node.live_ids()
 
 
 def test_a_200_000_deep_chain_builds_keys_rewrites_prints_and_frees_without_recursion() -> None:

@@ -41,28 +41,14 @@ class GluonSumsPlan:
 
 def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | None:
     """The plan of a kernel of weighted sums alone, if its sums and scores fit into registers."""
-    if not table.gluon_sums or problem.row_states:
-        return None
-    if not problem.products or not problem.weighted:
-        return None
-    states = problem.depends_on_states
-    if any(w.weights in states or w.state.repair is not None for w in problem.weighted):
-        return None
-    axes = padded_axes(problem, table)
+    axes = padded_axes(problem, table) if table.gluon_sums and _is_settled(problem) else None
     block = None if axes is None else _longest_block(problem, axes, table)
     if axes is None or block is None:
         return None
-    m, n = rows_of(problem), problem.n_axes[0]
-    depths = [(p, p.contraction.folded[0]) for p in problem.products]
-    widths = [(w, w.contraction.columns[0]) for w in problem.weighted]
-    queries = [(p.queries, (m, k), (table.warpgroup_rows, axes[k])) for p, k in depths]
-    keys = [(p.keys, (n, k), (block, axes[k])) for p, k in depths]
-    values = [(w.values, (n, d), (block, axes[d])) for w, d in widths]
-    found = [factor_of(problem, *one, table) for one in (*queries, *keys, *values)]
-    factors = [one for one in found if one is not None]
-    if len(factors) < len(found) or len({one.spec.dtype for one in factors}) > 1:
+    factors = _factors(problem, axes, block, table)
+    if None in factors or len({one.spec.dtype for one in factors if one is not None}) > 1:
         return None
-    count = len(depths)
+    count = len(problem.products)
     held, of_rows = _shared(factors[:count])
     streamed, of_blocks = _shared(factors[count:])
     if len(WARPGROUPS) * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
@@ -71,6 +57,27 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
         axes, block, table.sums_buffers, table.gluon_stream_registers,
     )  # fmt: skip
+
+
+def _is_settled(problem: StreamProblem) -> bool:
+    """True if weights are known from products and memory alone, and sums are never repaired."""
+    if problem.row_states or not problem.products or not problem.weighted:
+        return False
+    states = problem.depends_on_states
+    return all(w.weights not in states and w.state.repair is None for w in problem.weighted)
+
+
+def _factors(
+    problem: StreamProblem, axes: Mapping[int, int], block: int, table: GpuTable
+) -> list[Streamed | None]:
+    """All factors for the copy engine: of rows, of scores along N, and values."""
+    m, n = rows_of(problem), problem.n_axes[0]
+    depths = [(p, p.contraction.folded[0]) for p in problem.products]
+    widths = [(w, w.contraction.columns[0]) for w in problem.weighted]
+    found = [(p.queries, (m, k), (table.warpgroup_rows, axes[k])) for p, k in depths]
+    found += [(p.keys, (n, k), (block, axes[k])) for p, k in depths]
+    found += [(w.values, (n, d), (block, axes[d])) for w, d in widths]
+    return [factor_of(problem, *one, table) for one in found]
 
 
 def _longest_block(problem: StreamProblem, axes: Mapping[int, int], table: GpuTable) -> int | None:
@@ -83,11 +90,14 @@ def _longest_block(problem: StreamProblem, axes: Mapping[int, int], table: GpuTa
     return fits[0] if fits else None
 
 
-def _shared(factors: Sequence[Streamed]) -> tuple[tuple[Streamed, ...], tuple[int, ...]]:
+def _shared(
+    factors: Sequence[Streamed | None],
+) -> tuple[tuple[Streamed, ...], tuple[int, ...]]:
     """Factors without those that are the same memory, and the place of each among them."""
     kept: dict[tuple[object, ...], tuple[int, Streamed]] = {}
     places = []
     for one in factors:
+        assert one is not None, "the plan has all of them"
         key = one.spec, one.axes[:-1]
         places.append(kept.setdefault(key, (len(kept), one))[0])
     return tuple([one for _, one in kept.values()]), tuple(places)

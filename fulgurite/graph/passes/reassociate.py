@@ -140,11 +140,7 @@ def widen_row_sums(sink: Node, order: Sequence[Node]) -> Node:
 def interchange_sums(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with sums in the cheaper order, where the inner one is known."""
     sums = [node for node in order if node.op is REDUCE and node.arg[0] == "add"]
-    by_factor: dict[Node, list[Node]] = {}  # products that are summed
-    for node in sums:
-        for factor in node.src[0].src if node.src[0].op is MUL else ():
-            by_factor.setdefault(factor, []).append(node)
-    by_factor = {f: found for f, found in by_factor.items() if f.op is EXPAND}
+    by_factor = _by_factor(sums)
     if max(map(len, by_factor.values()), default=0) < 2:
         return sink
     weights = frozenset([_exact(factor.src[0]) for factor in by_factor])
@@ -152,6 +148,16 @@ def interchange_sums(sink: Node, order: Sequence[Node]) -> Node:
     found = {node: _interchanged(node, by_factor, weights, rounded) for node in sums}
     known = {node: other for node, other in found.items() if other is not None}
     return substitute(sink, known) if known else sink
+
+
+def _by_factor(sums: Sequence[Node]) -> dict[Node, list[Node]]:
+    """Products that are summed, by their factors that are repeated."""
+    found: dict[Node, list[Node]] = {}
+    for node in sums:
+        for factor in node.src[0].src if node.src[0].op is MUL else ():
+            if factor.op is EXPAND:
+                found.setdefault(factor, []).append(node)
+    return found
 
 
 def _exact(view: Node) -> Node:

@@ -106,7 +106,8 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
 def fold_cases(rng: np.random.Generator) -> list[Case]:
     """All folds with heads of all sizes in turn."""
     found: list[Case] = []
-    for one in (*folds.FOLDS, *folds.GRADIENTS):
+    every: Sequence[Any] = (*folds.FOLDS, *folds.GRADIENTS)
+    for one in every:
         for number in range(SHAPES):
             d = (64, 128, 32, 80, 256)[number % 5]
             b, m, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (1, 500), (64, 600)))

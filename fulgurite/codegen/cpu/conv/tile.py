@@ -72,7 +72,7 @@ class _Tile(Tile):
             deep, block = f.number("deep"), f.number("block of k")
             steps = e.let(f"select i1 {along}, i64 {self.count['right']}, i64 {deep}")
             left_over = f.sub(f.number("depth"), f.mul(number, block))
-            times, _ = f.divided(f.least(block, left_over), deep)
+            times = f.divided(f.least(block, left_over), deep)[0]
             t.invoke("%direct", DIRECT, [
                 left, right, table, f.number("pieces"), "%sums", "%width",
                 rows, steps, step, f.number(("down", "left")), f.sub(number, "%begin"), times,
