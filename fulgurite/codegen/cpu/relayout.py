@@ -60,7 +60,7 @@ class _Rows(FunctionBuilder):
     def __init__(self, m: Relayout, dtypes: Sequence[DType], target: Target) -> None:
         masked = target.vectors == "avx512"
         super().__init__("kernel", Numbers(m.order), dtypes, target.lanes, masked)
-        self.m, self.steady = m, True
+        self.m, self.steady, self.e.has_dot4 = m, True, target.sums_bytes
         self.quotients: dict[str, Val] = {}  # and remainders of lanes that are divided
         if not m.literal:
             self.literal = ()

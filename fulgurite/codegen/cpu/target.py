@@ -47,6 +47,17 @@ class Target:
         return self.vectors in ("avx512", "avx2")
 
     @property
+    def sums_bytes(self) -> bool:
+        """True if an instruction adds products of four bytes to a number of 32 bits (VNNI)."""
+        wanted = {"avx512": "avx512_vnni", "avx2": "avx_vnni"}.get(self.vectors)
+        return wanted in self.features
+
+    @property
+    def multiplies_words(self) -> bool:
+        """True if words of four bytes are multiplied where they lie: tiles (AMX) are packed."""
+        return self.sums_bytes and "amx_int8" not in self.features
+
+    @property
     def settings(self) -> str:
         """All that text and code depend on, as part of a key."""
         return f"{self.arch} {self.vectors} {sorted(self.features)} {tuple(machine(self))}"

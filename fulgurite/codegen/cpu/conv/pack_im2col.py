@@ -47,10 +47,10 @@ class Im2colPacker(FunctionBuilder):
         self.registers, self.kind, self.memory = registers, kind, memory
         self.raw = memory_dtype(memory)
         self.outside = scalar_type(self.raw)
-        self.inner = self.outside if registers.dot else scalar_type(registers.dtype)
+        self.inner = self.outside if registers.packs_fours else scalar_type(registers.dtype)
         self.vector = f"<{self.e.lanes} x {self.inner}>"
-        self.align = 1 if registers.dot else 4
-        if registers.dot:  # bytes with a sign become 128 too large on the left: they have none
+        self.align = 1 if registers.packs_fours else 4
+        if registers.packs_fours:  # on the left bytes with a sign become 128 too large
             bits = self.e.let(f"trunc i64 {self.number('flipped')} to i8")
             self.flipped = self.e.splat(Val(bits, uint8)).text
         self.whole = f"<{self.e.lanes} x i32>"
@@ -197,7 +197,7 @@ class Im2colPacker(FunctionBuilder):
 
     def taken(self, raw: str) -> str:
         """A vector of dense memory packed."""
-        if not self.registers.dot:
+        if not self.registers.packs_fours:
             return widen(self.e, raw, self.memory, self.registers.dtype)
         return self.e.let(f"xor {self.vector} {raw}, {self.flipped}")
 
@@ -231,7 +231,7 @@ class Im2colPacker(FunctionBuilder):
         e, lanes = self.e, self.e.lanes
         memory, step = self.dense_source()
         many = self.many
-        if self.registers.dot:
+        if self.registers.packs_fours:
             self.by_fours(memory, step, "1")
             many = e.let(f"select i1 {self.in_panels()}, i64 0, i64 {many}")
         across = self.number("across")
@@ -327,7 +327,7 @@ class Im2colPacker(FunctionBuilder):
         scalar = scalar_type(self.registers.dtype)
         whole, size = f"<{lanes} x {scalar}>", str(self.e.lanes**2)
         square = self.room(scalar, size)
-        other = self.room(scalar, size) if self.registers.dot else ""
+        other = self.room(scalar, size) if self.registers.packs_fours else ""
         for i in range(self.e.lanes):  # what is never filled is 0, so that no odd number slows sums
             place = self.at(square, str(i * self.e.lanes), scalar)
             e.line(f"store {whole} zeroinitializer, ptr {place}, align 64")
@@ -366,7 +366,7 @@ class Im2colPacker(FunctionBuilder):
                         found = self.taken(raw)
                     else:
                         found = window(number, v)
-                    if self.registers.dot:
+                    if self.registers.packs_fours:
                         found = e.let(f"zext {self.vector} {found} to {whole}")
                     e.line(f"store {whole} {found}, ptr {place}, align 64")
                     return []
@@ -374,10 +374,10 @@ class Im2colPacker(FunctionBuilder):
                 e.loop("0", many, 1, [], row)
                 across = self.number("across")
                 to = self.at("%to", self.add(self.mul(column, across), goal))
-                place, stride = (other, lanes) if self.registers.dot else (to, across)
+                place, stride = (other, lanes) if self.registers.packs_fours else (to, across)
                 operands = f"ptr {square}, ptr {place}, i64 {stride}, i64 {lanes}"
                 e.line(f"call void @{turn.name}({operands})")
-                if self.registers.dot:
+                if self.registers.packs_fours:
                     e.loop("0", lanes, 1, [], lambda row, _: shorten(row, to, across))
                 return []
 

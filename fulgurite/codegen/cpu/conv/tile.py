@@ -31,7 +31,7 @@ def _packer(registers: Registers, number: int, f: Im2colPacker) -> tuple[str, di
     """The function of one kind, and what it declares."""
     ways = {"transposed": f.transposed, "dense transposed": f.transposed, "dense": f.dense}
     ways.get(f.kind, f.straight)()
-    if registers.dot and f.kind != "dense":
+    if registers.packs_fours and f.kind != "dense":
         f.by_fours("%to", str(registers.panel), "%stride")
     return defined(f, f"internal void @PART{number}({_ARGUMENTS})")
 
@@ -118,7 +118,8 @@ def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
     made = [_packer(registers, number, f) for number, f in enumerate(packers)]
     made.append(lanes_function(registers))
     made += [_pack_launch(registers, memories, side) for side in ("left", "right")]
-    made += [*([fours(registers)] if registers.dot else []), *direct_functions(registers, memories)]
+    made += [fours(registers)] if registers.packs_fours else []
+    made += direct_functions(registers, memories)
     cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(packers))])
     lines = ["  %kind = load i64, ptr %view", f"  switch i64 %kind, label %done [ {cases} ]"]
     operands = _ARGUMENTS.replace(" noalias", "")

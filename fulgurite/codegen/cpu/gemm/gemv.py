@@ -20,7 +20,15 @@ from ..llvm.emitter import Val, scalar_type
 from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
-from .microkernel import Module, Registers, library_module, multiplied, shuffle, vector_of
+from .microkernel import (
+    Module,
+    Registers,
+    dot_declared,
+    library_module,
+    multiplied,
+    shuffle,
+    vector_of,
+)
 from .widen import widen
 
 GEMV = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
@@ -295,4 +303,5 @@ class _Row:
             "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i64 %columns, "
             "i1 %first"
         )
-        return library_module(f"{stem}_{self.registers.dtype}", self.f, arguments)
+        stem = f"{stem}_{self.registers.dtype}"
+        return library_module(stem, self.f, arguments, *dot_declared(self.registers))

@@ -343,7 +343,7 @@ class Geometry:
         shape = "rows" if rows else "flat" if self.packs_rows else "panels"
         bytes_ = 4 if gemm.by_fours else 1  # of an element that is packed, where places are bytes
         across = r.panel if shape == "panels" else self.packed_stride(s) * bytes_
-        kind = 0 if r.dot else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
+        kind = 0 if r.packs_fours else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
         flipped = 128 if r.dot == "ss" and s.name == "left" else 0
         sizes = gemm.is_near(s, s.along), r.panel, gemm.target.lanes, across
         return view_numbers(v, s.along, shape, *sizes, gemm.kind.is_direct, kind, flipped)

@@ -48,6 +48,7 @@ class Registers:
     target: Target
     dot: str = ""  # numbers are four bytes each: the signs of A's and B's, `us`, `su` or `ss`
     pairs: bool = False  # are numbers two bfloat16 each, whose products are added to a float32?
+    words: bool = False  # are four bytes one number in memory already?
 
     @property
     def width(self) -> int:
@@ -55,9 +56,14 @@ class Registers:
         return self.target.lanes * 32 // self.dtype.bits
 
     @property
+    def packs_fours(self) -> bool:
+        """True if bytes that lie one by one are put into fours."""
+        return bool(self.dot) and not self.words
+
+    @property
     def has_tiles(self) -> bool:
         """True if blocks are products of AMX tiles."""
-        wanted = {"amx_bf16"} if self.pairs else {"amx_int8"} if self.dot else {"none"}
+        wanted = {"amx_bf16"} if self.pairs else {"amx_int8"} if self.packs_fours else {"none"}
         return wanted | {"amx_tile"} <= self.target.features
 
     @property
@@ -235,9 +241,7 @@ def _masked(registers: Registers) -> bool:
 def _declared(registers: Registers) -> list[str]:
     kind = vector_of(registers)
     suffix = suffix_of(registers)
-    lines = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"]
-    if registers.dot:
-        lines.append(f"declare {kind} @{_dot(registers)}({kind}, {kind}, {kind})")
+    lines = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", *dot_declared(registers)]
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
     if _masked(registers):
@@ -269,7 +273,7 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
     """
     inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
-    plain = _masked(registers) and not registers.dot  # bytes are always packed
+    plain = _masked(registers) and not registers.packs_fours  # which are always packed
     ways = ("p", "m") if plain else ("p",)  # packed, or dense memory
     lines: list[str] = []
     count = 0
@@ -396,6 +400,12 @@ def _masks(registers: Registers, vectors: int, count: str, name: str) -> list[st
         lanes = ", ".join(f"i32 {v * width + i}" for i in range(width))
         lines.append(f"  %{name}{v} = icmp slt {kind} <{lanes}>, %{name}.all")
     return lines
+
+
+def dot_declared(registers: Registers) -> list[str]:
+    """The declaration of the instruction that multiplies bytes, if they are multiplied."""
+    kind = vector_of(registers)
+    return [f"declare {kind} @{_dot(registers)}({kind}, {kind}, {kind})"] * bool(registers.dot)
 
 
 def _dot(registers: Registers) -> str:

@@ -109,7 +109,7 @@ class Gemm:
     @property
     def by_fours(self) -> bool:
         """True if bytes are multiplied by fours."""
-        return bool(self.registers.dot) and not self.kind.is_direct
+        return self.registers.packs_fours and not self.kind.is_direct
 
     @property
     def depth(self) -> int:
@@ -160,9 +160,9 @@ class Gemm:
         the functions of GEMV, which convert what they read."""
 
         def is_dense(s: Operand) -> bool:
-            if self.registers.dot or not s.is_dense:
+            if self.registers.packs_fours or not s.is_dense:
                 return False
-            dtype = self.problem.dtypes[s.root.arg[0]]
+            dtype = self.stored(s)
             if self.registers.pairs:
                 return dtype is bfloat16
             return self.is_accumulated(dtype) or (self.is_vector and dtype.kind in "iuf")
@@ -206,11 +206,15 @@ class Gemm:
         """The dtypes of both operands as functions of the library read them."""
         return self.memory_of(self.left), self.memory_of(self.right)
 
+    def stored(self, s: Operand) -> DType:
+        """The dtype of the numbers that an operand's memory is read as."""
+        return int32 if self.registers.words else self.problem.dtypes[s.root.arg[0]]
+
     def memory_of(self, s: Operand) -> DType:
         """The dtype of an operand's memory if it is read there, else what it is packed in."""
         if not self.kind.reads_views and not self.is_dense(s):
             return self.registers.dtype
-        dtype = self.problem.dtypes[s.root.arg[0]]
+        dtype = self.stored(s)
         return self.registers.dtype if self.is_accumulated(dtype) else dtype
 
     # --- results ---------------------------------------------------------------------------------
@@ -344,7 +348,7 @@ def multiplies_pairs(c: GemmProblem, target: Target) -> bool:
 
 def byte_signs(c: GemmProblem, target: Target) -> str:
     """The signs of operands (u or s) where an instruction sums products of bytes, or nothing."""
-    if {"avx512": "avx512_vnni", "avx2": "avx_vnni"}.get(target.vectors) not in target.features:
+    if not target.sums_bytes:
         return ""
     if accumulated(c.fold.dtype) is not int32 or not all(r.op is CAST for r in (c.left, c.right)):
         return ""

@@ -14,7 +14,7 @@ from ..llvm.emitter import scalar_type
 from ..llvm.masked import masked_load, masked_store
 from ..loops.function import FunctionBuilder, Numbers
 from ..tiling import GEMM
-from .microkernel import Module, Registers, library_module, multiplied, shuffle
+from .microkernel import Module, Registers, dot_declared, library_module, multiplied, shuffle
 
 SKINNY = "ptr, i64, ptr, i64, i64, ptr, i64, i64, i64, i64, i1"  # its types
 _SIDE = GEMM.skinny_block
@@ -100,7 +100,7 @@ def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
         "i64 %depth, i64 %rows, i64 %columns, i1 %first"
     )
     stem = f"skinny_{'k_' if k_contiguous else ''}{registers.dtype}"
-    return library_module(stem, f, arguments)
+    return library_module(stem, f, arguments, *dot_declared(registers))
 
 
 def _horizontal_sums(f: FunctionBuilder, vectors: list[str], registers: Registers) -> list[str]:

@@ -19,6 +19,7 @@ from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.im2col import View
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_block, k_chunks
+from ....kernel.contract.words import in_words
 from ..target import Target
 from ..tiling import GEMM
 from .microkernel import Registers
@@ -47,6 +48,7 @@ def choose(problem: GemmProblem, machine: Target) -> tuple[Gemm, GemmPlan] | Non
     if multiplies_pairs(problem, machine):
         pairs = bind(problem, Registers(accumulated(problem.fold.dtype), machine, pairs=True))
         gemms += [pairs] if DENSE.applies(pairs) else []
+    gemms += words_of(problem, machine)
     plans = [(gemm, plan) for gemm in gemms if (plan := cheapest(gemm)) is not None]
     return min(plans, key=lambda found: found[1].cost, default=None)
 
@@ -95,7 +97,8 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     It must sum in the same order. Few rows read a matrix once, and one in L1 is near anyway.
     """
     right, panels = gemm.as_kind(plan.kind).right, plan.kind in (GemmKind.DENSE, GemmKind.IMPLICIT)
-    if not panels or right.k_major or gemm.registers.pairs or gemm.batch != 1:
+    grouped = gemm.registers.pairs or gemm.registers.words  # memory has them as they are needed
+    if not panels or right.k_major or grouped or gemm.batch != 1:
         return None
     if varies(gemm.columns) or varies(gemm.steps) or right.root.op is not LOAD:
         return None
@@ -111,6 +114,16 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
         return None
     order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
     return found if order[0] == order[1] else None
+
+
+def words_of(problem: GemmProblem, machine: Target) -> list[Gemm]:
+    """The GEMM over words of four bytes, if memory has both operands so."""
+    signs = byte_signs(problem, machine)
+    if signs not in ("us", "su"):  # an instruction multiplies bytes of either kind
+        return []
+    words = in_words(problem)
+    registers = Registers(accumulated(problem.fold.dtype), machine, signs, words=True)
+    return [] if words is None else [bind(words, registers)]
 
 
 # --- the strategies ------------------------------------------------------------------------------
@@ -232,6 +245,8 @@ class Gemv(Strategy):
     def applies(self, gemm: Gemm) -> bool:
         if not gemm.is_vector or not gemm.has_masks or not gemm.is_dense(gemm.right):
             return False
+        if gemm.registers.words and not gemm.is_dense(gemm.left):
+            return False  # a kernel's own text knows no words
         few = gemm.batch * gemm.columns < GEMM.gemv_busy_columns
         if few and gemm.columns * gemm.steps >= GEMM.gemv_long_products:
             return False
@@ -327,7 +342,8 @@ class Packed(Strategy):
 
     def applies(self, gemm: Gemm) -> bool:
         by_fours = self.kind is GemmKind.BYTES
-        if gemm.is_vector or bool(gemm.registers.dot) != by_fours:
+        takes = gemm.registers.packs_fours if by_fours else not gemm.registers.dot
+        if gemm.is_vector or not takes:
             return False
         return not DENSE.applies(gemm) and not has_views(gemm)
 
@@ -359,6 +375,8 @@ def may_be_direct(gemm: Gemm) -> bool:
     """True if nothing need be packed: no condition masks the left operand, and no fours pay."""
     left = gemm.left_view
     if left is None or not has_views(gemm) or any(c.asks for c in left.conditions):
+        return False
+    if gemm.registers.words:
         return False
     fours = gemm.rows > GEMM.direct_byte_rows or gemm.right.is_dense
     return not (gemm.registers.dot and fours)

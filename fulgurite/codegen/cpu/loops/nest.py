@@ -63,7 +63,7 @@ class LoopNest:
         self.lanes = self.lanes_of(target)
         self.e = Emitter(self.lanes)
         self.e.register = 4 * target.lanes
-        self.e.has_dot4 = {"avx512_vnni", "avx512vl"} <= target.features
+        self.e.has_dot4 = target.sums_bytes
         self.combined = {
             node: loads[0]
             for node, loads in combined_loads(self.order).items()
