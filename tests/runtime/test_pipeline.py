@@ -50,6 +50,11 @@ def numbers(seed: int, *shape: int, dtype: Any = np.float32) -> fg.Tensor:
     return fg.Tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
 
 
+def padded_bytes() -> fg.Tensor:
+    bytes_ = fg.Tensor(np.arange(3 * 4 * 8, dtype=np.uint8).reshape(3, 4, 8))
+    return fg.pad(bytes_, ((1, 0), (1, 2), (0, 0)), constant_values=7)
+
+
 def attention(*shape: int, dtype: Any = np.float32) -> fg.Tensor:
     q, k, v = (numbers(i, *shape, dtype=dtype) for i in range(3))
     return fg.softmax(q @ k.mT, axis=-1) @ v
@@ -267,6 +272,8 @@ SAMPLES: dict[str, Sample] = {
     ),
     "gemm": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
     "concat": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), numbers(2, 3, 6)])]),
+    "move_as_words": Sample(lambda: [padded_bytes()]),
+    "merge_masked_axes": Sample(lambda: [fg.pad(numbers(1, 3, 4, 5), ((0, 0), (1, 1), (0, 0)))]),
     "relayout": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), 2 * numbers(2, 3, 6)])]),
     "unroll_short_axes": Sample(lambda: [numbers(1, 50, 3) * numbers(2, 3)], {"vectors": "sse2"}),
     "unroll_outputs": Sample(lambda: [fg.abs(numbers(1, 3, 400) - numbers(2, 400)).sum(axis=-1)]),

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
+from ...core.node import toposort
 from ...core.ops.elementwise import WHERE
-from ...core.ops.index import STORE
+from ...core.ops.index import LOAD, STORE, VALID
 from ...core.passes import Level, Observe, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import is_irregular, sums_products
@@ -56,6 +57,8 @@ PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
     Pass("gemm", lambda v, c: gemm(v, c.target), INDEX, CODE),
     Pass("concat", lambda v, c: concat(v), INDEX, CODE),
+    Pass("move_as_words", lambda v, c: words(v), INDEX, INDEX),
+    Pass("merge_masked_axes", lambda v, c: masked(v), INDEX, INDEX),
     Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
     Pass(
         "unroll_short_axes",
@@ -110,7 +113,26 @@ def plain(context: Rendering) -> Plain:
     return rendered
 
 
-# --- templates that are loaded by the first kernel they take --------------------------------------
+# --- templates and passes that are loaded by the first kernel they take ---------------------------
+
+
+def words(value: TypedKernel) -> TypedKernel:
+    """A kernel that only moves bytes, by fours."""
+    if any(dtype.bits != 8 for dtype in value.dtypes):
+        return value
+    with FORK_LOCK:
+        from ...kernel.transform.move_as_words import moved_as_words
+    return value.of(*moved_as_words(*value))
+
+
+def masked(value: TypedKernel) -> TypedKernel:
+    """A kernel that asks conditions, its short rows merged."""
+    order = toposort([value.kernel.body])
+    if not any(n.op is VALID or (n.op is LOAD and n.arg[2]) for n in order):
+        return value
+    with FORK_LOCK:
+        from ...kernel.transform.merge_masked_axes import merge_masked_axes
+    return value.of(merge_masked_axes(value.kernel, CPU.loops.vector))
 
 
 def irregular(value: TypedKernel, context: Rendering) -> KernelText | None:
