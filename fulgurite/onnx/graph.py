@@ -40,6 +40,7 @@ OLDEST = 1
 EACH = {  # operators of elements, whatever their order
     "Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Gelu",
     "HardSigmoid", "HardSwish", "Mish", "Softplus", "Identity", "Max", "Min", "PRelu",
+    "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu",
 }  # fmt: skip
 MOVES = {  # operators that give elements of their first input as they are
     "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Expand", "Gather",
@@ -416,7 +417,7 @@ def _folded(call: Call, work: Fold) -> Any:
 def _in_order(call: Call, domain: str) -> Value | None:
     """Elements with their neighbours in memory, where channels are at the end there already."""
     found = [v for v in call.inputs if v is not None]
-    if domain or call.node.op_type not in EACH or not all(isinstance(v, Value) for v in found):
+    if call.node.op_type not in EACH or not all(isinstance(v, Value) for v in found):
         return None
     rank = {len(v.shape) for v in found if v.last is not None}
     if len(rank) != 1 or any(len(v.shape) > max(rank) for v in found):
@@ -424,7 +425,9 @@ def _in_order(call: Call, domain: str) -> Value | None:
     inputs = [None if v is None else _turned(v, max(rank)) for v in call.inputs]
     work = call.with_inputs(*inputs)
     made = find(domain, call.node.op_type, call.version).build(work)
-    return Value.channels_last(made) if isinstance(made, Tensor) else None
+    if isinstance(made, Tensor):
+        return Value.channels_last(made)
+    return Value.channels_last(made.tensor, made.kind) if isinstance(made, Value) else None
 
 
 def _moved_whole(call: Call, domain: str) -> Any:

@@ -246,6 +246,10 @@ class Device(Protocol):
         """True if images between kernels have channels last, unless an option says."""
 
     @property
+    def byte_words(self) -> bool:
+        """True if constant factors of bytes should lie by fours along k."""
+
+    @property
     def has_collectives(self) -> bool:
         """True if collectives are work of the device, in the order of its launches."""
 

@@ -165,3 +165,80 @@ def test_computed_bytes_are_stored_as_bytes() -> None:
     assert isinstance(product.lowered, IndexKernel)
     text = show(product.lowered.body)
     assert ": uint8[]" in text and ": int8[]" in text and "round" not in text
+
+
+def real_convolution(x: Array, w: Array, pads: tuple[int, ...], stride: int, groups: int) -> Array:
+    """Exact sums of a convolution of whole numbers around 0."""
+    x = np.pad(x, ((0, 0), (0, 0), pads[::2], pads[1::2]))
+    kinds = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    kinds = kinds[:, :, ::stride, ::stride]
+    inner, outer = w.shape[1], w.shape[0] // groups
+    parts = [
+        np.einsum("nchwij,ocij->nohw", kinds[:, g * inner : (g + 1) * inner],
+                  w[g * outer : (g + 1) * outer])
+        for g in range(groups)
+    ]  # fmt: skip
+    return np.concatenate(parts, 1)
+
+
+CONVOLUTIONS = [  # channels in and out, window, stride, pads before and after, depthwise
+    (3, 16, (3, 3), 2, (1, 1, 0, 0), False), (16, 33, (1, 1), 1, (0, 0, 0, 0), False),
+    (5, 20, (3, 2), 1, (1, 0, 2, 1), False), (32, 16, (1, 1), 2, (0, 0, 0, 0), False),
+    (20, 20, (3, 3), 1, (1, 1, 1, 1), True), (16, 16, (5, 5), 2, (2, 2, 2, 2), True),
+    (33, 33, (3, 1), 1, (1, 0, 0, 0), True), (17, 17, (1, 4), 1, (0, 3, 0, 1), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kinds", ["uint8 int8", "int8 int8", "uint8 uint8"])
+@pytest.mark.parametrize("one", CONVOLUTIONS, ids=lambda one: "-".join(map(str, one[:3])))
+def test_quantised_convolutions_are_exact(one: Any, kinds: str, threads: int) -> None:
+    """Whatever zero is around a picture, with a scale for each channel, at both limits."""
+    inner, outer, size, stride, pads, alone = one
+    x_kind, w_kind = kinds.split()
+    x, groups = hostile(x_kind, 2, inner, 9, 11), inner if alone else 1
+    w = hostile(w_kind, outer, inner // groups, *size)
+    zx = np.array(RNG.choice(ENDS[x_kind]), x_kind)
+    zw = np.array(0 if w_kind == "int8" else RNG.choice((3, 128)), w_kind)
+    zy, bias = np.array(100, x_kind), RNG.integers(-4000, 4000, outer).astype(np.int32)
+    sx, sw = np.float32(0.02), np.geomspace(0.001, 0.05, outer).astype(np.float32)
+    weights: dict[str, Any] = {"sx": sx, "zx": zx, "w": w, "sw": sw, "zw": zw, "zy": zy}
+    weights |= {"sy": np.float32(0.6), "bias": bias}
+    nodes = [node("QLinearConv", "x sx zx w sw zw sy zy bias", "y",
+                  pads=list(pads), strides=[stride] * 2, group=groups)]  # fmt: skip
+    centred = x.astype(np.int64) - int(zx), w.astype(np.int64) - int(zw)
+    total = real_convolution(*centred, pads, stride, groups) + bias[:, None, None]
+    real = np.round(total.astype(np.float32) * (sx * sw / np.float32(0.6))[:, None, None]) + 100
+    with fg.config(tier="native", threads=threads):
+        found = built(nodes, {"x": x}, weights, x_kind)
+    np.testing.assert_array_equal(found, np.clip(real, ENDS[x_kind][0], ENDS[x_kind][-1]))
+
+
+def test_quantised_pictures_keep_their_channels_last() -> None:
+    """Convolutions, a sum, a pool and a mean of bytes: none of them turns a picture around."""
+    x = hostile("uint8", 1, 16, 10, 10)
+    w, v = hostile("int8", 16, 16, 3, 3), hostile("int8", 16, 1, 3, 3)
+    s, z = np.float32(0.05), np.uint8(7)
+    weights: dict[str, Any] = {"w": w, "v": v, "s": s, "t": np.float32(20), "z": z, "o": np.int8(0)}
+    nodes = [
+        node("QLinearConv", "x s z w s o t z", "a", pads=[1, 1, 1, 1]),
+        node("QLinearConv", "a s z v s o s z", "b", pads=[1, 1, 1, 1], group=16),
+        node("QLinearAdd", "a s z b s z s z", "c", domain="com.microsoft"),
+        node("MaxPool", "c", "d", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("QLinearGlobalAveragePool", "d s z s z", "y", domain="com.microsoft"),
+    ]  # fmt: skip
+    found = built(nodes, {"x": x}, weights, "uint8")
+
+    def centred(x: Array) -> Array:
+        return x.astype(np.int64) - 7
+
+    def whole(x: Array) -> Array:
+        return np.clip(np.round(x.astype(np.float32)) + 7, 0, 255).astype(np.uint8)
+
+    a = whole(real_convolution(centred(x), w, (1, 1, 1, 1), 1, 1) * (s * s / np.float32(20)))
+    b = whole(real_convolution(centred(a), v, (1, 1, 1, 1), 1, 16) * (s * s / s))
+    c = whole((centred(a) * s + centred(b) * s).astype(np.float32) * (1 / s))
+    d = np.pad(c, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    d = np.lib.stride_tricks.sliding_window_view(d, (3, 3), (2, 3))[:, :, ::2, ::2].max((4, 5))
+    want = whole(centred(d).mean((2, 3), keepdims=True))
+    assert np.abs(found.astype(int) - want).max() <= 1  # a mean may be half of one

@@ -18,7 +18,7 @@ from ..types import CODED, Kind, kind_of
 from ..values import Dequantised, Value
 from .casting import LARGEST, decode, encode
 from .movement import axis_of
-from .nn.convolution import convolution
+from .nn.convolution import convolved_bytes
 from .nn.normalization import wide
 from .whole import Whole, product, whole
 
@@ -167,9 +167,9 @@ def left_factor(op: Call, place: int, zero: int) -> Whole:
 
 
 @operator("ConvInteger")
-def conv_integer(op: Call) -> Tensor:
+def conv_integer(op: Call) -> Value:
     """A convolution of whole numbers around their zeros."""
-    return convolution(op, factor(op, 0, 2), kernel(op, 1, 3)).astype(fg.int32)
+    return convolved_bytes(op, op.value(0), op.value(2) if op.has(2) else None, kernel(op, 1, 3))
 
 
 def kernel(op: Call, place: int, zero: int) -> Whole:
@@ -207,15 +207,19 @@ def q_linear_mat_mul(op: Call) -> Value:
 
 
 @operator("QLinearConv")
-def q_linear_conv(op: Call) -> Tensor:
+def q_linear_conv(op: Call) -> Value:
     """A convolution of quantised numbers; the weights' scale may be one for each result."""
-    x, x_scale, _, _, w_scale, _, y_scale, y_zero = (op[i] for i in range(8))
+    x_scale, w_scale, y_scale = op[1], op[4], op[6]
     given = op.with_inputs(op.value(0), op.value(3))  # as other convolutions have them
-    total = convolution(given, factor(op, 0, 2), kernel(op, 3, 5))
-    bias: Any = op.maybe(8)
-    along: Any = (1, -1, *[1] * (x.ndim - 2))
-    if bias is not None:
-        total = total.astype(fg.int32) + fg.reshape(bias, along)
+    total = convolved_bytes(given, op.value(0), op.value(2), kernel(op, 3, 5))
+    last = total.last
+    along: Any = (-1,) if last is not None else (1, -1, *[1] * (len(total.shape) - 2))
+    sums = total.tensor if last is None else last
+    if op.has(8):
+        sums = sums + fg.reshape(op[8], along)
     w_factor = fg.reshape(wide(w_scale), along if w_scale.size > 1 else ())
     scale = _factor(x_scale) * w_factor / _factor(y_scale)
-    return requantised(total, scale, y_zero, op.kind(7))
+    if all(op.value(place).constant for place in (1, 4, 6)):
+        op.build.keep(scale)
+    made = requantised(sums, scale, op[7], op.kind(7))
+    return Value(made, op.kind(7)) if last is None else Value.channels_last(made, op.kind(7))

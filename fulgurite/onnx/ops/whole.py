@@ -3,7 +3,8 @@
 In: bytes and the zeros they are counted from. Out: lazy int32 tensors. A factor stays bytes, which
 the processor multiplies four at a time, because the zeros are taken out of the sum:
 sum (a - x)(b - y) = sum a b - y sum a - x sum b + n x y. Whole numbers wrap around, so that holds
-bit for bit. Sums of weights are computed once.
+bit for bit. Sums of weights are computed once, and so are weights by fours along the sum, where a
+device reads them so: no product packs them again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import fulgurite as fg
 
 from ...core.op import Array
+from ...runtime.device import get_device
 from ...tensor import Tensor
 from ..table import Call
 from ..values import Dequantised, Value
@@ -31,6 +33,7 @@ class Whole:
     tensor: Tensor
     zero: Tensor | None = None
     constant: bool = False  # it follows from weights alone
+    fixed: bool = False  # its zero does
 
     @property
     def is_bytes(self) -> bool:
@@ -51,8 +54,16 @@ class Whole:
     def turned(self) -> Whole:
         """Matrices with rows and columns exchanged."""
         turn, zero = fg.matrix_transpose, self.zero
-        return Whole(turn(self.tensor), turn(zero) if zero is not None and zero.ndim > 1 else zero,
-                     self.constant)  # fmt: skip
+        return replace(self, tensor=turn(self.tensor),
+                       zero=turn(zero) if zero is not None and zero.ndim > 1 else zero)  # fmt: skip
+
+    @property
+    def unsigned(self) -> Whole:
+        """The same numbers as uint8 and a larger zero."""
+        if self.tensor.dtype is not fg.int8:
+            return self
+        zero = fg.full((), 0, dtype=fg.int32) if self.zero is None else self.zero
+        return replace(self, tensor=fg.bitcast(self.tensor, fg.uint8) ^ 0x80, zero=zero + 128)
 
     @property
     def signed(self) -> Whole:
@@ -70,15 +81,15 @@ def whole(value: Value, zero: Value | None, shape: Any = ()) -> Whole:
     """
     if zero is None:
         return Whole(value.tensor, None, value.constant)
-    fixed = None if zero.sources else zero.known()
-    if fixed is not None and not fixed.any():
+    known = None if zero.sources else zero.known()
+    if known is not None and not known.any():
         return Whole(value.tensor, None, value.constant)
     shape = () if zero.tensor.size == 1 else shape or zero.shape
-    near = _near(value, None if fixed is None else fixed.reshape(shape))
+    near = _near(value, None if known is None else known.reshape(shape))
     if near is not None:
         return Whole(fg.Tensor(near), None, True)
     centre = fg.reshape(zero.tensor.astype(fg.int32), shape)
-    return Whole(value.tensor, centre, value.constant and zero.constant)
+    return Whole(value.tensor, centre, value.constant and zero.constant, zero.constant)
 
 
 def _near(value: Value, centre: Array | None) -> Array | None:
@@ -91,27 +102,53 @@ def _near(value: Value, centre: Array | None) -> Array | None:
     return near.astype(np.int8) if fits else None
 
 
-def product(op: Call, a: Whole, b: Whole) -> Tensor:
-    """A product of matrices, exact in int32."""
+def product(op: Call, a: Whole, b: Whole, stored: bool = False) -> Tensor:
+    """A product of matrices, exact in int32; `stored`: the left one is a view of memory."""
     steps = a.tensor.node.shape[-1] if a.tensor.ndim else 0
     plain = a.tensor.ndim > 1 and b.tensor.ndim > 1 and isinstance(steps, int)
     if not (a.is_bytes and b.is_bytes and plain):
         return fg.matmul(a.centred, b.centred)
-    if a.tensor.dtype is fg.uint8 and b.tensor.dtype is fg.uint8:
-        b = b.signed
+    fours = _goes_by_fours(a, b)
+    if fours or (a.tensor.dtype is fg.uint8 and b.tensor.dtype is fg.uint8):
+        a, b = a.unsigned if fours else a, b.signed
         if b.constant:
             op.build.keep(b.tensor)
-    total = fg.matmul(a.wide, b.wide)
+    if fours and not stored:  # words are read, never computed
+        a = replace(a, tensor=a.tensor.contiguous())
+    total = _by_fours(op, a, b) if fours else fg.matmul(a.wide, b.wide)
+    return _around_zeros(op, total, a, b)
+
+
+def _around_zeros(op: Call, total: Tensor, a: Whole, b: Whole) -> Tensor:
+    """A product of numbers as they are, less what their zeros add to it."""
     if a.zero is not None:
         columns = fg.sum(b.wide, axis=-2, keepdims=True)
+        columns = fg.reshape(columns, (-1,)) if b.tensor.ndim == 2 else columns
+        surplus = a.zero * columns
         if b.constant:
-            op.build.keep(columns)
-        total = total - a.zero * columns
+            op.build.keep(surplus if a.fixed else columns)
+        total = total - surplus
     if b.zero is not None:
         total = total - b.zero * fg.sum(a.wide, axis=-1, keepdims=True)
         if a.zero is not None:
-            total = total + steps * (a.zero * b.zero)
+            total = total + a.tensor.shape[-1] * (a.zero * b.zero)
     return total
+
+
+def _goes_by_fours(a: Whole, b: Whole) -> bool:
+    """True if constant columns should lie by fours along the sum."""
+    steps = a.tensor.shape[-1]
+    whole = b.constant and b.tensor.ndim == 2 and steps > 4 and steps % 4 == 0
+    return whole and get_device(b.tensor.device).byte_words
+
+
+def _by_fours(op: Call, a: Whole, b: Whole) -> Tensor:
+    """A product with constant columns: four of its steps are neighbours in both factors."""
+    steps, columns = b.tensor.shape
+    fours = fg.permute_dims(fg.reshape(b.tensor, (steps // 4, 4, columns)), (0, 2, 1))
+    op.build.keep(fours)
+    left = fg.reshape(a.wide, (*a.tensor.shape[:-1], 1, steps // 4, 4))
+    return fg.sum(left * fg.moveaxis(fours, 1, 0).astype(fg.int32), axis=(-2, -1))
 
 
 # --- real numbers that are kept as bytes ---------------------------------------------------------

@@ -124,6 +124,13 @@ class CpuDevice(HostDevice):
         return generator.CpuCodeGenerator()
 
     @property
+    def byte_words(self) -> bool:  # type: ignore[override]
+        """True if an instruction multiplies bytes by fours as memory has them: VNNI, not AMX."""
+        from ...codegen.cpu.target import target
+
+        return target(current().vectors).multiplies_words
+
+    @property
     def providers(self) -> Sequence[Source]:
         """The BLAS that NumPy carries; its bits depend on the number of its threads."""
         with FORK_LOCK:

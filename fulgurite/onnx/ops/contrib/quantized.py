@@ -17,7 +17,7 @@ from ...table import Call, microsoft
 from ...values import Value
 from ..movement import axis_of
 from ..nn.normalization import normal, wide
-from ..nn.pooling import average_pool
+from ..nn.pooling import average_pool, global_average_pool
 from ..nn.recurrent import lstm_by
 from ..quantised import dynamic, factor, q_linear_conv, requantised
 from ..whole import Whole, product, whole
@@ -113,28 +113,26 @@ def _softmax(op: Call, x: Tensor) -> Tensor:
     return fg.reshape(fg.softmax(flat, axis=-1), x.shape)
 
 
-def _pooled(op: Call, work: Callable[[Tensor], Tensor]) -> Value:
-    x = _real(op, 0)
+def _pooled(op: Call, work: Callable[[Call], Any]) -> Value:
     last = bool(op.int("channels_last"))
-    y = work(fg.moveaxis(x, -1, 1) if last else x)
+    given = None if last else op.value(0).last
+    lies = op if given is None else op.with_inputs(Value(given, op.kind(0)), *op.inputs[1:])
+    x = _real(lies, 0)
+    inside = Value.channels_last(x) if last or given is not None else Value(x)
+    y: Tensor = work(op.with_inputs(inside))
     return _back(op, fg.moveaxis(y, 1, -1) if last else y, 3)
 
 
 @microsoft("QLinearGlobalAveragePool")
 def q_linear_global_average_pool(op: Call) -> Value:
     """The mean of each channel."""
-    return _pooled(op, lambda x: fg.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True))
+    return _pooled(op, global_average_pool)
 
 
 @microsoft("QLinearAveragePool")
 def q_linear_average_pool(op: Call) -> Value:
     """The means of windows."""
-
-    def work(x: Tensor) -> Tensor:
-        found: Tensor = average_pool(op.with_inputs(x))
-        return found
-
-    return _pooled(op, work)
+    return _pooled(op, average_pool)
 
 
 @microsoft("QLinearConcat")
@@ -192,7 +190,8 @@ def q_linear_conv_last(op: Call) -> Any:
     if not op.int("channels_last"):
         return q_linear_conv(op)
     inputs = [Value(fg.moveaxis(op[0], -1, 1), op.kind(0)), *op.inputs[1:]]
-    return Value(fg.moveaxis(q_linear_conv(op.with_inputs(*inputs)), 1, -1), op.kind(7))
+    made = q_linear_conv(op.with_inputs(*inputs))
+    return Value(fg.moveaxis(made.tensor, 1, -1) if made.last is None else made.last, op.kind(7))
 
 
 @microsoft("QAttention")

@@ -6,6 +6,7 @@ and the wanted shape only say which part of it is the result.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,8 +14,11 @@ import numpy as np
 
 import fulgurite as fg
 
+from ....core.ops.elementwise import DOT4
 from ....core.ops.indexing import GATHER
 from ....core.ops.movement import FLIP, PERMUTE
+from ....functional.common import apply
+from ....runtime.device import get_device
 from ....tensor import Tensor
 from ...errors import ModelError
 from ...table import Call, operator
@@ -51,7 +55,7 @@ def channels_last(op: Call) -> Value | None:
     Rows of channels fill vectors where rows of a picture are too short to.
     """
     x, weight = op[0], op[1]
-    found = _small_windows(op, x.node.shape, weight.node.shape)
+    found = _windows_of(op, x.node.shape, weight.node.shape)
     if found is None or x.dtype is not fg.float32:
         return None
     outer, inner, *size = weight.shape
@@ -80,20 +84,26 @@ def _lines_of(weight: Tensor) -> Tensor:
     return fg.reshape(kernel, (prod(size) * inner, outer))
 
 
-def _small_windows(op: Call, shape: Any, weight: Any) -> Windows | None:
-    """The windows of a plain or depthwise convolution with few places in its result."""
+def _windows_of(
+    op: Call, shape: Any, weight: Any, limits: tuple[int, int | None] = (WIDE, SMALL)
+) -> Windows | None:
+    """The windows of a plain or depthwise convolution with few places in its result.
+
+    Limits are the fewest channels, and the most places, if there is a limit to these.
+    """
     if len(shape) < 3 or not all(isinstance(n, int) for n in (*shape, *weight)):
         return None
     outer, inner, *size = weight
     groups, channels = op.int("group", 1), shape[1]
     if op.ints_of("kernel_shape") not in (None, [], size) or len(size) != len(shape) - 2:
         return None
-    plain = groups == 1 and inner == channels >= WIDE
+    plain = groups == 1 and inner == channels >= limits[0] and inner > 1
     depthwise = groups == channels == outer and inner == 1 and prod(size) <= TAPS
-    most = SMALL if plain else SMALL_EACH if depthwise else 0
     found = windows(op, shape[2:], size)
     space = found.counts(shape[2:])
-    return found if 0 < prod(space) <= most and min(shape[0], *space) > 0 else None
+    most = (SMALL if plain else SMALL_EACH) if limits[1] is not None else prod(space)
+    taken = (plain or depthwise) and 0 < prod(space) <= most and min(shape[0], *space) > 0
+    return found if taken else None
 
 
 def _lines(rows: Tensor, found: Windows) -> Tensor:
@@ -108,12 +118,8 @@ def _tap_by_tap(rows: Tensor, kernel: Tensor, found: Windows, space: list[int]) 
     """Each channel with a window of its own: all channels of a place at once."""
     total: Tensor | None = None
     for number, place in enumerate(np.ndindex(*found.size)):
-        cuts = [slice(None)]
-        for d, n in enumerate(place):
-            first = n * found.dilation[d]
-            last = first + (space[d] - 1) * found.stride[d] + 1
-            cuts.append(slice(first, last, found.stride[d]))
-        part = rows[tuple(cuts)] * kernel[number]
+        cuts = [_cut(found, space, d, n * found.dilation[d]) for d, n in enumerate(place)]
+        part = rows[(slice(None), *cuts)] * kernel[number]
         total = part if total is None else total + part
     assert total is not None
     return total
@@ -197,40 +203,124 @@ def real_convolution(op: Call) -> Tensor | Value | None:
         return None
     if prod(w.shape[1:]) > MOST_STEPS:
         return None
-    along = (-1, *[1] * (len(x.shape) - 2))
     weight = whole(w.whole, w.zero, (-1, *[1] * (len(w.shape) - 1)))
-    total = _small_bytes(op, x, weight)
+    total = convolved_bytes(op, x.whole, x.zero, weight)
+    last, along = total.last, (-1, *[1] * (len(x.shape) - 2))
+    sums, shape = (total.tensor, along) if last is None else (last, (-1,))
+    y = sums.astype(fg.float32) * scale_of(op, x, w, shape)
+    y = y + fg.reshape(op[2], shape) if op.has(2) else y
+    return y if last is None else Value.channels_last(y)
+
+
+def convolved_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Value:
+    """The exact sums of a convolution of bytes, its channels at the end where that is quicker."""
+    total = _rows_of_bytes(op, x, zero, w)
     if total is not None:
-        y = total.astype(fg.float32) * scale_of(op, x, w, (-1,))
-        return Value.channels_last(y + op[2] if op.has(2) else y)
-    total = convolution(op, whole(x.whole, x.zero), weight)
-    y = total.astype(fg.float32) * scale_of(op, x, w, along)
-    return y + fg.reshape(op[2], along) if op.has(2) else y
+        return Value.channels_last(total)
+    return Value(convolution(op, whole(x, zero), w).astype(fg.int32))
 
 
-def _small_bytes(op: Call, x: Dequantised, w: Whole) -> Tensor | None:
-    """The exact sums of a convolution of small pictures, their channels at the end."""
-    shape = w.tensor.shape
-    found = _small_windows(op, x.shape, shape)
-    zero = np.zeros(()) if x.zero is None else None if x.zero.sources else x.zero.known()
-    if found is None or zero is None or w.zero is not None or not w.is_bytes:
+def _rows_of_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Tensor | None:
+    """The sums of a convolution whose pictures have, or get, their channels at the end.
+
+    Channels are neighbours, four to a word where a device multiplies words; some are added, with
+    no weight, where they are no multiple of four. What is around a picture is its zero.
+    """
+    inner, words = w.tensor.shape[1], get_device(w.tensor.device).byte_words and w.constant
+    found = _byte_windows(op, x.shape, w.tensor.shape, words)
+    centre = np.zeros(1) if zero is None else None if zero.sources else zero.known()
+    plain = w.zero is None and w.is_bytes and not x.constant
+    if found is None or centre is None or not plain or centre.size != 1:
         return None
-    space, centre = found.counts(x.shape[2:]), whole(x.whole, x.zero)
-    rows = fg.moveaxis(centre.tensor, 1, -1) if x.whole.last is None else x.whole.last
-    if found.is_padded:
-        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)], constant_values=int(zero.reshape(())))
-    centre = Whole(rows.contiguous(), centre.zero)  # which windows read again and again
-    if shape[1] == 1:
-        kernel = _lines_of(w.tensor).astype(fg.float32)
-        if w.constant:
-            op.build.keep(kernel)
-        return _tap_by_tap(centre.centred.astype(fg.float32), kernel, found, space)
-    lines = fg.reshape(_lines(centre.tensor, found), (-1, prod(shape[1:])))
-    kernel = _lines_of(w.tensor)
+    given = whole(x, zero)
+    if not given.is_bytes:
+        return None
+    given = replace(given, tensor=fg.moveaxis(x.tensor, 1, -1) if x.last is None else x.last)
+    around, pads = int(centre.reshape(())), list(found.pads)
+    if words and given.tensor.dtype is fg.int8:
+        given, around = given.unsigned, around + 128
+    space = found.counts(x.shape[2:])
+    fours = words and inner == 1 and found.size[-1] > 1
+    if fours:
+        pads[-1] = (pads[-1][0], pads[-1][1] + _reads_beyond(found, x.shape[-1], space[-1]))
+    widths = [(0, 0), *pads, (0, -inner % 4 if words and inner > 1 else 0)]
+    given = replace(given, tensor=_around(given.tensor, widths, around))
+    if inner > 1:
+        return _plain_rows(op, given, w, found, space)
+    return (_depthwise_fours if fours else _depthwise_floats)(op, given, w, found, space)
+
+
+def _around(rows: Tensor, widths: list[tuple[int, int]], value: int) -> Tensor:
+    """A picture and what is around it, in memory: windows read it again and again."""
+    if any(width != (0, 0) for width in widths):
+        rows = fg.pad(rows, widths, constant_values=value)
+    return rows.contiguous()
+
+
+def _plain_rows(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) -> Tensor:
+    """Sums over windows with all of their channels, which may be more than have weights."""
+    more = x.tensor.shape[-1] - w.tensor.shape[1]
+    kernel = _lines_of(fg.pad(w.tensor, [(0, 0), (0, more), *[(0, 0)] * len(space)]))
     if w.constant:
         op.build.keep(kernel)
-    total = product(op, Whole(lines, centre.zero), Whole(kernel, None, w.constant))
-    return fg.reshape(total, (x.shape[0], *space, shape[0]))
+    lines = fg.reshape(_lines(x.tensor, found), (-1, kernel.shape[0]))
+    total = product(op, replace(x, tensor=lines), Whole(kernel, None, w.constant), True)
+    return fg.reshape(total, (x.tensor.shape[0], *space, kernel.shape[1]))
+
+
+def _depthwise_floats(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) -> Tensor:
+    """Sums of a depthwise convolution in floats, which are exact for so few places."""
+    kernel = _lines_of(w.tensor).astype(fg.float32)
+    if w.constant:
+        op.build.keep(kernel)
+    return _tap_by_tap(x.centred.astype(fg.float32), kernel, found, space).astype(fg.int32)
+
+
+def _reads_beyond(found: Windows, size: int, count: int) -> int:
+    """How far windows of a multiple of four along the last axis read beyond what is padded."""
+    last = (count - 1) * found.stride[-1] + (-(-found.size[-1] // 4) * 4 - 1) * found.dilation[-1]
+    return max(0, last + 1 - size - sum(found.pads[-1]))
+
+
+def _depthwise_fours(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) -> Tensor:
+    """Sums of a depthwise convolution: four neighbours of a channel are a word, stored once, which
+    every row of the window multiplies with its weights."""
+    *outer, width = found.size
+    fours, step = -(-width // 4), found.dilation[-1]
+    kernel = fg.reshape(_lines_of(w.tensor), (prod(outer), width, -1))
+    kernel = fg.pad(kernel, [(0, 0), (0, 4 * fours - width), (0, 0)])
+    weights = _word([kernel[:, i::4].astype(fg.int32) & 255 for i in range(4)])
+    total = fg.zeros((), fg.int32)
+    if x.zero is not None:
+        total = -x.zero * fg.sum(w.wide, axis=tuple(range(1, w.tensor.ndim)))
+    op.build.keep(weights, *[total] if x.fixed else [])
+    for four in range(fours):
+        cuts = [_cut(found, space, -1, i * step) for i in range(4 * four, 4 * four + 4)]
+        words = _word([x.tensor[..., cut, :].astype(fg.int32) for cut in cuts]).contiguous()
+        for row, place in enumerate(np.ndindex(*outer)):
+            down = [_cut(found, space, d, n * found.dilation[d]) for d, n in enumerate(place)]
+            total = apply(DOT4, words[(slice(None), *down)], weights[row, four], total)
+    return total
+
+
+def _cut(found: Windows, space: list[int], axis: int, first: int) -> slice:
+    """Elements of an axis at one place of every window."""
+    step = found.stride[axis]
+    return slice(first, first + (space[axis] - 1) * step + 1, step)
+
+
+def _word(parts: list[Tensor]) -> Tensor:
+    """Four bytes as one number, the first in the lowest bits."""
+    found = parts[0]
+    for place, part in enumerate(parts[1:], 1):
+        found = found | part << 8 * place
+    return found
+
+
+def _byte_windows(op: Call, shape: Any, weight: Any, words: bool) -> Windows | None:
+    """The windows of a convolution of bytes with its channels at the end, if they should be."""
+    wide = len(shape) > 2 and isinstance(weight[0], int) and weight[0] >= WIDE
+    return _windows_of(op, shape, weight, (0, None) if words and wide else (WIDE, SMALL))
 
 
 @operator("ConvTranspose")

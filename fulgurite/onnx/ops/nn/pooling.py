@@ -15,6 +15,7 @@ import fulgurite as fg
 
 from ....tensor import Tensor
 from ...table import Call, operator
+from ...values import Value
 from ..windows import Windows, windows
 
 SHORT = 8  # elements of a window, along one axis, that are compared one by one
@@ -26,6 +27,9 @@ def max_pool(op: Call) -> Any:
     x = op[0]
     found = windows(op, x.node.shape[2:], op.ints_of("kernel_shape", []))
     count = len(found.size)
+    last = op.value(0).last
+    if not op.wants(1) and last is not None:
+        return (Value.channels_last(_largest(last, found, 1), op.kind(0)), None)
     if not op.wants(1):
         return (_largest(x, found), None)
     shape = x.shape
@@ -64,12 +68,14 @@ def _least(x: Tensor) -> Any:
     return float("-inf") if x.dtype.is_float else x.dtype.limits[0]
 
 
-def _largest(x: Tensor, found: Windows) -> Tensor:
+def _largest(x: Tensor, found: Windows, first: int = 2) -> Tensor:
+    """The largest of each window; axes of pictures begin with `first`, channels are around them."""
     if found.is_padded:
-        x = fg.pad(x, [(0, 0), (0, 0), *found.widths], constant_values=_least(x))
+        widths = [(0, 0)] * first + found.widths + [(0, 0)] * (2 - first)
+        x = fg.pad(x, widths, constant_values=_least(x))
     for axis in range(len(found.size)):  # one at a time: a row's maxima serve several windows
-        slid = found.slid_along(x, 2 + axis, axis)
-        if found.size[axis] > SHORT or not slid.dtype.is_float:
+        slid = found.slid_along(x, first + axis, axis)
+        if found.size[axis] > SHORT or (first == 2 and not slid.dtype.is_float):
             x = fg.max(slid, axis=-1)
             continue
         x = slid[..., 0]
@@ -133,6 +139,9 @@ def _root(x: Tensor, p: int) -> Tensor:
 @operator("GlobalAveragePool")
 def global_average_pool(op: Call) -> Tensor:
     """The mean of each channel."""
+    last = op.value(0).last
+    if last is not None:
+        return fg.moveaxis(fg.mean(last, axis=tuple(range(1, last.ndim - 1)), keepdims=True), -1, 1)
     return fg.mean(op[0], axis=tuple(range(2, op[0].ndim)), keepdims=True)
 
 
