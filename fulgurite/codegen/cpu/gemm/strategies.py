@@ -225,7 +225,8 @@ class Direct(Strategy):
         steps = block = direct_steps(gemm) or 1
         if gemm.rows > GEMM.few_rows:
             block = max(1, k_block(gemm.rows, gemm.columns, gemm.depth) // steps) * steps
-        height, run = max(gemm.registers.direct_heights, default=1), gemm.right_view.own[-1][0]
+        height, own = max(gemm.registers.direct_heights, default=1), gemm.right_view.own
+        run = own[-1][0] if own[:-2] == ((1, 0),) * (len(own) - 2) else 1  # else none are alike
         return direct_tiles(gemm.tile_problem, steps, block, height, run)
 
     def multiplication(self, gemm: Gemm) -> float:
@@ -409,10 +410,11 @@ def direct_steps(gemm: Gemm) -> int | None:
 
 
 def window_pieces(view: View, columns: int, lanes: int) -> int:
-    """Pieces of memory that vectors of columns are: two where a row of windows ends inside."""
-    (_, down), (run, step) = view.own[-2:]
-    whole = down == run * step or run % lanes == 0
-    return -(-columns // lanes) + (0 if whole else columns // run)
+    """Pieces of memory that vectors of columns are: two where a row of windows, or an image whose
+    rows follow each other in memory, ends inside."""
+    (rows, down), (run, step) = view.own[-2:]
+    run = run * rows if down == run * step else run
+    return -(-columns // lanes) + (0 if run % lanes == 0 else columns // run)
 
 
 def packing(gemm: Gemm, tiles: Tiles) -> float:
