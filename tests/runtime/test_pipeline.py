@@ -123,6 +123,11 @@ def softmax_gradient() -> Tensors:
     return [fg.grad(loss)(numbers(1, 3, 33))]
 
 
+def scaled_sums() -> Tensors:
+    x = numbers(1, 4, 6)
+    return [(x * numbers(i, 4, 1)).sum(axis=-1) for i in (2, 3, 4)]
+
+
 def weighed() -> Tensors:
     a, b, g = numbers(1, 3, 8, 10), numbers(2, 3, 10, 4), numbers(3, 3, 8, 4)
     return [a @ b, (a * fg.grad(lambda a: (a @ b * g).sum())(a)).sum(axis=-1)]
@@ -225,6 +230,7 @@ SAMPLES: dict[str, Sample] = {
     "split_concat": Sample(lambda: [ended_rows()]),
     "split_sums": Sample(lambda: [(numbers(1, 4, 1, 6) * numbers(2, 1, 5, 6)
                                    + numbers(3, 4, 1, 6) * numbers(4, 1, 5, 6)).sum(axis=-1)]),
+    "factor_sums": Sample(scaled_sums),
     "ungroup_broadcast": Sample(grouped_queries),
     "cancel": Sample(softmax_gradient),
     "interchange_sums": Sample(weighed),

@@ -59,18 +59,22 @@ def _read_in_rows(order: Sequence[Node], sink: Node) -> dict[Node, tuple[int, ..
     """Values of 16 bits of which products read merged axes, and the order these are merged in."""
     found: dict[Node, set[tuple[int, ...]]] = {}
     products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
-    for factor in [f for product in products for f in product.src]:
-        merged = factor
-        while merged.op in (EXPAND, RESHAPE, CAST) and merged.src[0].op is not PERMUTE:
-            merged = merged.src[0]
-        turned = merged.src[0] if merged.src else merged
-        if merged.op is RESHAPE and turned.op is PERMUTE and _keeps_rows(turned, merged):
-            found.setdefault(turned.src[0], set()).add(turned.arg)
+    for merged in [_merged(factor) for product in products for factor in product.src]:
+        if merged.op is RESHAPE and merged.src[0].op is PERMUTE and _keeps_rows(merged):
+            found.setdefault(merged.src[0].src[0], set()).add(merged.src[0].arg)
     return {v: min(orders) for v, orders in found.items() if len(orders) == 1 and v not in sink.src}
 
 
-def _keeps_rows(turned: Node, merged: Node) -> bool:
+def _merged(factor: Node) -> Node:
+    """What a factor repeats or widens, down to the reshape of a permutation."""
+    while factor.op in (EXPAND, RESHAPE, CAST) and factor.src[0].op is not PERMUTE:
+        factor = factor.src[0]
+    return factor
+
+
+def _keeps_rows(merged: Node) -> bool:
     """True if a computed value is turned but for its last axis, of which axes are merged then."""
+    turned = merged.src[0]
     value = turned.src[0]
     computed = value.op.family == "elementwise" or value.op is REDUCE
     last = turned.arg[-1] == value.ndim - 1

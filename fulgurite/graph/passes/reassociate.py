@@ -208,16 +208,26 @@ def _by_known_sum(
         for known in sums.get(b, ()) if _is_repeated(g, across) else ():
             pair = known.src[0].src
             w = pair[1] if pair[0] is b else pair[0]
-            same = frozenset(known.arg[1]) == across and known.dtype is total.dtype
-            with choosing():
-                cheaper = elements(known.shape) <= elements(total.src[0].shape)
-            if same and cheaper and _is_repeated(w, over) and _is_view(w.src[0], weight, dot.shape):
-                if known in rounded and dot is not inner:
-                    wide = make(CAST, known.dtype, (rounded[known],), known.dtype)
-                    known = reshape(wide, known.shape)
-                product = make(MUL, total.dtype, (g.src[0], known))
-                return reshape(make(REDUCE, total.dtype, (product,), dot.arg), total.shape)
+            same = frozenset(known.arg[1]) == across and _is_cheaper(known, total)
+            if same and _is_repeated(w, over) and _is_view(w.src[0], weight, dot.shape):
+                c = known if dot is inner else _as_rounded(known, rounded)
+                terms = make(MUL, total.dtype, (g.src[0], c))
+                return reshape(make(REDUCE, total.dtype, (terms,), dot.arg), total.shape)
     return None
+
+
+def _is_cheaper(known: Node, total: Node) -> bool:
+    """True if a sum has no more elements than what another sums, in the same dtype."""
+    with choosing():
+        fewer = elements(known.shape) <= elements(total.src[0].shape)
+    return fewer and known.dtype is total.dtype
+
+
+def _as_rounded(known: Node, rounded: Mapping[Node, Node]) -> Node:
+    """A sum as the graph rounds it, if it does: that one is stored."""
+    if known not in rounded:
+        return known
+    return reshape(make(CAST, known.dtype, (rounded[known],), known.dtype), known.shape)
 
 
 def _is_repeated(node: Node, axes: frozenset[int]) -> bool:

@@ -96,17 +96,7 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
 
     It must sum in the same order. Few rows read a matrix once, and one in L1 is near anyway.
     """
-    right, panels = gemm.as_kind(plan.kind).right, plan.kind in (GemmKind.DENSE, GemmKind.IMPLICIT)
-    grouped = gemm.registers.pairs or gemm.registers.words  # memory has them as they are needed
-    if not panels or right.k_major or grouped or gemm.batch != 1:
-        return None
-    if varies(gemm.columns) or varies(gemm.steps) or right.root.op is not LOAD:
-        return None
-    view = gemm.right_view
-    if view is None or any(c.asks for c in view.conditions):
-        return None
-    nbytes = gemm.columns * gemm.steps * gemm.problem.dtypes[right.root.arg[0]].itemsize
-    if gemm.rows <= GEMM.few_rows or nbytes <= GEMM.l1_bytes:
+    if not _has_panels(gemm, plan) or not _stays_worth_it(gemm, plan):
         return None
     strategy = next(s for s in STRATEGIES if s.kind is plan.kind)
     found = strategy.plan(replace(gemm, prepacked=True))
@@ -114,6 +104,24 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
         return None
     order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
     return found if order[0] == order[1] else None
+
+
+def _has_panels(gemm: Gemm, plan: GemmPlan) -> bool:
+    """True if the right operand is one matrix in memory that is packed in panels."""
+    right, view = gemm.as_kind(plan.kind).right, gemm.right_view
+    if plan.kind not in (GemmKind.DENSE, GemmKind.IMPLICIT) or right.k_major or gemm.batch != 1:
+        return False
+    if gemm.registers.pairs or gemm.registers.words:  # memory has them as they are needed
+        return False
+    fixed = not varies(gemm.columns) and not varies(gemm.steps) and right.root.op is LOAD
+    return fixed and view is not None and not any(c.asks for c in view.conditions)
+
+
+def _stays_worth_it(gemm: Gemm, plan: GemmPlan) -> bool:
+    """True if rows are many and the operand is larger than L1."""
+    param = gemm.as_kind(plan.kind).right.root.arg[0]
+    nbytes = gemm.columns * gemm.steps * gemm.problem.dtypes[param].itemsize
+    return gemm.rows > GEMM.few_rows and nbytes > GEMM.l1_bytes
 
 
 def words_of(problem: GemmProblem, machine: Target) -> list[Gemm]:
