@@ -214,6 +214,24 @@ Runner = tuple[Callable[[int], Any], Callable[[int, int], float], Callable[[Any]
 """Run on a set; milliseconds of a launch, for so many of them; a result as an array."""
 
 
+def stream_time(backend: Any, run: Callable[[int], Any], launches: int, start: int = 0) -> float:
+    """Milliseconds of a launch of ours, by events on its stream, which is busy before the first."""
+    from fulgurite.runtime.cuda import driver as cuda
+
+    first, last = (cuda.Event(backend.driver, timing=True) for _ in range(2))
+    for i in range(AHEAD):
+        run(i % SETS)
+    first.record(backend.stream)
+    for i in range(launches):
+        run((start + i) % SETS)
+    last.record(backend.stream)
+    last.synchronize()
+    taken = last.since(first) / launches
+    first.close()
+    last.close()
+    return taken
+
+
 def ours(work: Work, sets: Sequence[Sequence[Array]], device: str) -> Runner:
     """Jitted, timed by events of its stream where it has one."""
     backend: Any = get_device(device)
@@ -226,20 +244,7 @@ def ours(work: Work, sets: Sequence[Sequence[Array]], device: str) -> Runner:
     def timed(launches: int, start: int) -> float:
         if not hasattr(backend, "stream"):
             return _wall(run, launches, start, lambda: None)
-        from fulgurite.runtime.cuda import driver as cuda
-
-        first, last = (cuda.Event(backend.driver, timing=True) for _ in range(2))
-        for i in range(AHEAD):  # the first event is not before the GPU is busy
-            run(i % SETS)
-        first.record(backend.stream)
-        for i in range(launches):
-            run((start + i) % SETS)
-        last.record(backend.stream)
-        last.synchronize()
-        taken = last.since(first) / launches
-        first.close()
-        last.close()
-        return taken
+        return stream_time(backend, run, launches, start)
 
     return run, timed, lambda result: np.asarray(result.numpy())
 

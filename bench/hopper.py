@@ -26,10 +26,9 @@ from typing import Any
 os.environ.setdefault("FULGURITE_DISK_CACHE", "0")  # cold times are those of an empty one
 
 import fulgurite as fg
+from bench.cuda import AHEAD, SETS, stream_time
 from fulgurite.codegen.cuda import generator
 
-SETS = 3
-AHEAD = 3
 LOWEST = -float("inf")
 Function = Callable[..., Any]
 
@@ -382,26 +381,9 @@ def wall_timer(run: Callable[[int], Any]) -> Callable[[int], float]:
 
 def our_timer(run: Callable[[int], Any]) -> Callable[[int], float]:
     """The same on our own stream."""
-    from fulgurite.runtime.cuda import driver as cuda
     from fulgurite.runtime.device import get_device
 
-    device: Any = get_device("cuda")
-
-    def timed(count: int) -> float:
-        first, last = (cuda.Event(device.driver, timing=True) for _ in range(2))
-        for i in range(AHEAD):
-            run(i % SETS)
-        first.record(device.stream)
-        for i in range(count):
-            run(i % SETS)
-        last.record(device.stream)
-        last.synchronize()
-        taken = last.since(first) / count
-        first.close()
-        last.close()
-        return taken
-
-    return timed
+    return lambda count: stream_time(get_device("cuda"), run, count)
 
 
 def error_of(row: Row, found: Any, given: Sequence[Any]) -> float:

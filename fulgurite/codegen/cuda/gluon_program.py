@@ -99,6 +99,10 @@ class GluonProgram(StreamProgram):
         self.rows = table.warpgroup_rows
         self.tall = len(WARPGROUPS) * self.rows
 
+    def has_narrow_weights(self, dtype: str) -> bool:
+        """True if weights of all sums may be rounded to the 16-bit type of their values."""
+        return all(self._weight_type(w).name == dtype for w in self.problem.weighted)
+
     # --- axes, in the layout of each view --------------------------------------------------------
 
     def _layout(self) -> str:

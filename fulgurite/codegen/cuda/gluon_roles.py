@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .gluon_program import Streamed
     from .gluon_stream import GluonStreamPlan
 
-TURN = (  # ping-pong: one warpgroup's products run while the other has its row states
+PINGPONG = (  # ping-pong: one warpgroup's products run while the other has its row states
     ["        mbarrier.wait(turns.index(W), (it & 1) ^ (1 - W))"],
     ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
 )
@@ -61,7 +61,7 @@ def values_of(plan: GluonStreamPlan, slot: str) -> str:
 
 def scores(plan: GluonStreamPlan) -> list[str]:
     """The scores of the next block, and meanwhile the sum of the one before."""
-    wait, pass_on = TURN if plan.turns else ([], [])
+    wait, pass_on = PINGPONG if plan.pingpong else ([], [])
     return [
         *wait,
         f"        next = (it + 1) % {plan.buffers}",
@@ -92,7 +92,7 @@ RINGS = ("keys_there", "keys_free", "values_there", "values_free")
 
 def _shared(plan: GluonStreamPlan) -> tuple[str, ...]:
     """What all roles are given: buffers and barriers."""
-    return ("qs", "ks", "vs", "queries_there", *RINGS, *(["turns"] if plan.turns else []))
+    return ("qs", "ks", "vs", "queries_there", *RINGS, *(["turns"] if plan.pingpong else []))
 
 
 def producer(
@@ -174,7 +174,7 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         "mbarrier.MBarrierLayout())"
         for name in ("queries_there", *RINGS)
     ]
-    if plan.turns:
+    if plan.pingpong:
         barriers += [
             f"    turns = gl.allocate_shared_memory(gl.int64, [{len(WARPGROUPS)}, 1], "
             "mbarrier.MBarrierLayout())",

@@ -48,7 +48,7 @@ class GluonStreamPlan:
     width: int  # of the weighted sum, padded
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
-    turns: bool  # do warpgroups multiply in turns?
+    pingpong: bool  # do warpgroups multiply in turns?
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -71,7 +71,7 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    how = table.gluon_stream_registers, table.gluon_turns
+    how = table.gluon_stream_registers, table.gluon_pingpong
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -91,9 +91,7 @@ def render_gluon_stream(
     if plan is None:
         return None
     program = GluonStream(value, places, plan, table)
-    dtype = plan.values.spec.dtype
-    narrow = program._weight_type(value.problem.weighted[0]).name == dtype
-    return program.text() if narrow else None
+    return program.text() if program.has_narrow_weights(plan.values.spec.dtype) else None
 
 
 class GluonStream(GluonProgram):

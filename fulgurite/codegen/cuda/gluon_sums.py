@@ -116,10 +116,7 @@ def render_gluon_sums(
     if plan is None:
         return None
     program = GluonSums(value, places, plan, table)
-    dtype = plan.streamed[0].spec.dtype
-    if any(program._weight_type(w).name != dtype for w in value.problem.weighted):
-        return None
-    return program.text()
+    return program.text() if program.has_narrow_weights(plan.streamed[0].spec.dtype) else None
 
 
 class GluonSums(GluonProgram):

@@ -116,7 +116,9 @@ def test_rows_that_have_seen_nothing_cost_no_choice_for_each_sum() -> None:
 
 def test_warpgroups_may_multiply_in_turns() -> None:
     one = fold("causal")
-    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64), replace(GLUON, gluon_turns=True)).text
+    text = launch_of(
+        one, one.inputs(4, 16, 1024, 1024, 64), replace(GLUON, gluon_pingpong=True)
+    ).text
     loop = text.partition("def consume(")[2].partition("    for r1 in range(")[2]
     order = ["turns.index(W)", "sc = warpgroup_mma(", "acc = warpgroup_mma(", "turns.index(1 - W)"]
     places = [loop.index(part) for part in order]
