@@ -178,6 +178,7 @@ class GemmProgram(TileProgram):
         tile = plan.tile
         tiling = Tiling((self.m, self.n), (tile.rows, tile.step), tile.warps)
         above = kernel._replace(body=SINK(*plan.problem.stores))
+        self.inside = False  # is the epilogue that of tiles which do not overhang?
         super().__init__(above, dtypes, places, tiling)
 
     # --- the epilogue ----------------------------------------------------------------------------
@@ -191,7 +192,8 @@ class GemmProgram(TileProgram):
     def _is_ragged(self, axis: int) -> bool:
         """Blocks of the epilogue are parts of a tile: it is the tile that may overhang."""
         tile = self.plan.tile
-        return self.sizes[axis] % (tile.rows if axis == self.m else tile.columns) != 0
+        length = tile.rows if axis == self.m else tile.columns
+        return not self.inside and self.sizes[axis] % length != 0
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
         if node.op is FOLD:
@@ -219,6 +221,10 @@ class GemmProgram(TileProgram):
     def text(self, maps: Sequence[Argument], table: GpuTable) -> Launch:
         """The text with its grid and arguments."""
         body, tile, sizes = self._epilogue(), self.plan.tile, self.sizes
+        ragged = {axis: self._number(sizes[axis])
+                  for axis in (self.m, self.n) if self._is_ragged(axis)}  # fmt: skip
+        self.inside = True
+        inner = self._epilogue() if ragged else []
         stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
         used = sorted({n.arg[0] for n in stored})
         down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
@@ -235,7 +241,9 @@ class GemmProgram(TileProgram):
         arguments += [source.number(name, value) for value, name in self.numbers.items()]
         walk = [source.number(name, value) for name, value in numbers.items()]
         given = [*maps, *walk, *arguments]
-        lines = _Text(self.plan, [a.name for a in arguments], [a.name for a in walk]).lines(body)
+        ends = ragged.get(self.m), ragged.get(self.n)
+        names = [a.name for a in arguments], [a.name for a in walk]
+        lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
         grid = min(tiles, table.processors)
         return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon")
@@ -258,19 +266,23 @@ class GemmProgram(TileProgram):
 class _Text:
     """The parts of the text that are the same for every epilogue."""
 
-    def __init__(self, plan: GluonPlan, names: Sequence[str], walk: Sequence[str]) -> None:
+    def __init__(
+        self, plan: GluonPlan, names: Sequence[str], walk: Sequence[str],
+        ends: tuple[str | None, str | None],
+    ) -> None:  # fmt: skip
         self.plan, self.tile = plan, plan.tile
+        self.ends = ends  # of rows and columns that the last tiles overhang
         self.names, self.walk = list(names), list(walk)
         self.batches = [f"b{i}" for i in range(len(plan.problem.batch))]
         self.type = f"gl.{plan.left.dtype}"
 
-    def lines(self, epilogue: Sequence[str]) -> list[str]:
-        """All functions, the kernel last."""
-        inner = ", ".join(["acc", "om", "on", *self.batches, *self.names, "L: gl.constexpr"])
-        return [
-            "@gluon.jit", f"def epilogue({inner}):", *epilogue, "", "",
-            *_HALVES, *self._producer(), *self._consumer(), *self._kernel(),
-        ]  # fmt: skip
+    def lines(self, epilogue: Sequence[str], inside: Sequence[str]) -> list[str]:
+        """All functions, the kernel last; `inside` is the epilogue of tiles that need no masks."""
+        given = ", ".join(["acc", "om", "on", *self.batches, *self.names, "L: gl.constexpr"])
+        found = ["@gluon.jit", f"def epilogue({given}):", *epilogue, "", ""]
+        if inside:
+            found += ["@gluon.jit", f"def inside({given}):", *inside, "", ""]
+        return [*found, *_HALVES, *self._producer(), *self._consumer(), *self._kernel()]
 
     def _walking(self) -> list[str]:
         """The loop over tiles: where each begins, and which product of a batch it is of."""
@@ -349,18 +361,38 @@ class _Text:
             "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
             f"        mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
             "count=1)",
-            *self._steps("acc", 0, tile.columns), "", "",
+            *self._finish(), "", "",
         ]  # fmt: skip
 
-    def _steps(self, name: str, first: int, columns: int) -> list[str]:
+    def _finish(self) -> list[str]:
+        """The epilogue; only tiles that overhang look where the result ends.
+
+        A mask that ends anywhere would make vectors of stores single elements.
+        """
+        tile = self.tile
+        firsts = zip(("om", "on"), (tile.rows, tile.columns), self.ends, strict=True)
+        tests = [f"{first} + {length} <= {end}" for first, length, end in firsts if end]
+        if not tests:
+            return self._steps("acc", 0, tile.columns, "epilogue")
+        branches = {f"if {' and '.join(tests)}:": "inside", "else:": "epilogue"}
+        found = []
+        for test, function in branches.items():
+            steps = self._steps("acc", 0, tile.columns, function)
+            found += [f"        {test}", *[f"    {line}" for line in steps]]
+        return found
+
+    def _steps(self, name: str, first: int, columns: int, function: str) -> list[str]:
         """The epilogue of some columns: of halves, until they are few enough."""
         if columns > self.tile.step:
             half = columns // 2
             low, high = f"{name}l", f"{name}h"
             split = f"        {low}, {high} = halves({name}, {self.tile.rows}, {half})"
-            return [split, *self._steps(low, first, half), *self._steps(high, first + half, half)]
+            return [
+                split, *self._steps(low, first, half, function),
+                *self._steps(high, first + half, half, function),
+            ]  # fmt: skip
         given = ", ".join(["om", f"on + {first}", *self.batches, *self.names, "L"])
-        return [f"        epilogue(gl.convert_layout({name}, L), {given})"]
+        return [f"        {function}(gl.convert_layout({name}, L), {given})"]
 
     def _kernel(self) -> list[str]:
         tile, plan = self.tile, self.plan

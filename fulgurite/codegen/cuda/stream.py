@@ -305,19 +305,23 @@ class StreamProgram(TileProgram):
         self._call(state.fold, f"f{number}", scope)
 
     def _weight_type(self, weighted: WeightedSum) -> DType:
-        """The dtype of a weighted sum's factors: that of values, if results have it as well."""
+        """The dtype of a weighted sum's factors: that of values, if results are rounded to it."""
         stored = stored_type(weighted.values)
-        inside = [s for s in self.problem.streaming.stores if self._reads(s, weighted.state.fold)]
-        narrow = all(s.src[0].op is CAST and s.src[0].dtype is stored for s in inside)
-        return stored if stored.is_small_float and narrow else float32
+        if not stored.is_small_float:
+            return float32
+        stores = self.problem.streaming.stores
+        wide = any(self._reads(s, weighted.state.fold, stored) for s in stores)
+        return float32 if wide else stored
 
-    def _reads(self, store: Node, fold: Node) -> bool:
+    def _reads(self, store: Node, fold: Node, rounding: DType) -> bool:
+        """True if a store is computed from a fold that was not rounded to a dtype before."""
         stack, seen = [store], set[Node]()
         while stack:
             node = stack.pop()
             if node is fold:
                 return True
-            if node not in seen and node not in self.problem.folds:
+            rounded = node.op is CAST and node.dtype is rounding
+            if node not in seen and node not in self.problem.folds and not rounded:
                 stack.extend(node.src)
             seen.add(node)
         return False

@@ -208,9 +208,14 @@ class _Greedy:
             return known
         virtual = is_map(source) and source not in self.forced
         large = self.cheap(source) if virtual else None
-        if (large is None or len(large) >= 2) and not self.is_widened(source):
+        if (large is None or self.is_dearer(large, source)) and not self.is_widened(source):
             return self.store(source)
         return self.recompute(source)
+
+    def is_dearer(self, large: set[Node], node: Node) -> bool:
+        """True if reading several values again moves no fewer bytes than to write and read one."""
+        again = sum([elements(x.shape) * x.dtype.itemsize for x in large])
+        return len(large) > 1 and again >= 2 * elements(node.shape) * node.dtype.itemsize
 
     def is_widened(self, node: Node) -> bool:
         """True of a small float that was widened: what is stored is the small one."""
@@ -246,7 +251,7 @@ class _Greedy:
                     continue
                 seen.add(source)
                 small = elements(source.shape) * 4 <= size
-                kept = source in self.stored or source.op is CONTIGUOUS
+                kept = source in self.stored or source in self.forced or source.op is CONTIGUOUS
                 if small or kept or role(source.op) == "leaf":
                     if not small and source.op is not CONST and source.op is not VAR:
                         large.add(source)
