@@ -1,14 +1,13 @@
-"""Memory layout of matrices between kernels: rows begin at multiples of 16 bytes.
+"""Memory layout of matrices between kernels: rows begin at multiples of 16 elements.
 
-In: a `Schedule`. Out: the same schedule in which matrices that products read, whose rows are no
-multiple of 16 bytes long (50,257 classes in 16 bits), are stored with room behind each row. Copies
-of tiles are of 16 bytes then, and the copy engine (TMA) takes them at all. Nobody reads the room,
-and nobody writes it.
+In: a `Schedule`. Out: the same schedule in which matrices that products read or write, whose rows
+are no multiple of that (50,257 classes in 16 bits), are stored with room behind each row.
+Copies of tiles are of 16 bytes then, and the copy engine (TMA) takes them at all. Nobody reads the
+room, and nobody writes it.
 """
 
 from __future__ import annotations
 
-from ...core.dtype import float16
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.leaf import PARAM, param
@@ -17,16 +16,17 @@ from ...graph.ir.kernel import Item, Schedule, Slot
 from ...graph.ir.kernel_kind import KernelKind
 from .channels_last import Sizes, laid_out, slots_between
 
-UNIT = 16 // float16.itemsize  # elements of 16 bits that one copy takes
-_LONG = 8 * UNIT  # rows that are worth it
+UNIT = 16  # elements; compilers of kernels know strides as multiples of this, or not at all
+_LONG = 64  # elements of rows that are worth it
 
 
 def aligned_rows(schedule: Schedule) -> Schedule:
-    """The schedule with room behind rows that products read."""
-    read = {s for i in schedule.items if i.kernel.kind is KernelKind.CONTRACT for s in i.reads}
+    """The schedule with room behind rows that products read or write."""
+    products = [i for i in schedule.items if i.kernel.kind is KernelKind.CONTRACT]
+    used = {place for item in products for place in (*item.reads, *item.writes)}
     wanted = {
         place: shape
-        for place in slots_between(schedule) & read
+        for place in slots_between(schedule) & used
         if (shape := _ragged(schedule.slots[place]))
     }
     for item in schedule.items:
@@ -36,7 +36,7 @@ def aligned_rows(schedule: Schedule) -> Schedule:
 
 
 def _ragged(slot: Slot | None) -> Sizes:
-    """The shape of a matrix in 16 bits whose rows are no multiple of a copy; else nothing."""
+    """The shape of a matrix in 16 bits whose rows are no multiple of the unit; else nothing."""
     if slot is None or slot.bits is not None or slot.dtype.itemsize != 2 or len(slot.shape) < 2:
         return ()
     sizes = tuple([n for n in slot.shape if isinstance(n, int)])
