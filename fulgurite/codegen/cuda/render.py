@@ -155,7 +155,7 @@ def _split(
     kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable
 ) -> tuple[list[Part], list[tuple[DType, int]]]:
     """Long folds with few results as blocks: as many as keep the machine busy."""
-    tiling = choose_tiling(kernel, dtypes, table)
+    tiling = choose_tiling(kernel, dtypes, table, narrow=False)
     sizes = fixed_axes(kernel)
     free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
     roots = live_roots(kernel, free)

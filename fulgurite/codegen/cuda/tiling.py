@@ -46,6 +46,7 @@ class GpuTable:
     small_rows: int = 1024  # elements of short rows that a program takes together
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
+    sector_bytes: int = 32  # that memory is read by: columns of a program have as many, at least
     most_warps: int = 16
     programs: int = 8  # for each processor, that keep memory busy
     split_short: int = 256  # elements of a fold that one program folds as well
@@ -114,9 +115,9 @@ def in_plain_triton(table: GpuTable) -> GpuTable:
 
 def choose_tiling(
     kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER,
-    windows: Mapping[int, Window] | None = None,
+    windows: Mapping[int, Window] | None = None, narrow: bool = True,
 ) -> Tiling:  # fmt: skip
-    """The tile of a kernel."""
+    """The tile of a kernel; columns are not `narrow` where a fold will be split."""
     free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
     roots = live_roots(kernel, free)
     order = toposort(roots)
@@ -136,7 +137,7 @@ def choose_tiling(
         found = _dot_tiling(dot, order, free, sizes, table)
         # loads masked by where a block of split-K ends are copied 4 bytes at a time if pipelined
         return replace(found, stages=1) if windows else found
-    found = _fold_tiling(sizes, parallel, folded, contiguous, width, table)
+    found = _fold_tiling(sizes, parallel, folded, contiguous, width, table, narrow)
     found = replace(found, streaming=table.streaming, short=table.short_functions)
     return _walking(found, sizes, parallel, folded, table)
 
@@ -236,7 +237,7 @@ def _store_order(
 
 def _fold_tiling(
     sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
-    contiguous: Mapping[int, int], width: int, table: GpuTable,
+    contiguous: Mapping[int, int], width: int, table: GpuTable, narrow: bool,
 ) -> Tiling:  # fmt: skip
     """A row at a time where the folded axis is contiguous, else columns side by side."""
     axis = max(folded, key=lambda a: (contiguous.get(a, 0), sizes[a]))
@@ -259,6 +260,11 @@ def _fold_tiling(
     rows = power(sizes[axis])
     short = table.map_bytes // width // rows  # a few rows are read like a map
     columns = min(power(sizes[beside]), max(16, table.column_bytes // width, short))
+    others = prod([sizes[a] for a in parallel if a != beside])
+    while narrow and columns * width > table.sector_bytes:  # few programs leave processors idle
+        if others * -(-sizes[beside] // columns) >= table.processors:
+            break
+        columns //= 2
     block = min(rows, max(1, table.column_elements // columns))
     return Tiling((axis, beside), (block, columns), _warps(block * columns, 16, 8))
 

@@ -1,0 +1,172 @@
+"""GPU time of each launch of a training step's plan: `python -m tests.codegen.cuda.time_plan`.
+
+In: a model of `bench.steps`. Out: for each kernel the time of each of its launches, and their sums.
+A launch is repeated in a CUDA graph, so that the host has no part in what is measured: the profiler
+launches one at a time, which for short launches is the time of the host. Memory is random numbers
+of bfloat16; kernels that look places up are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import Counter
+from math import prod
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+from bench import steps
+from fulgurite.codegen.cuda import source
+from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
+from fulgurite.codegen.cuda.source import KernelSource, Launch
+from fulgurite.config import current
+from fulgurite.core.dtype import dtype_of
+from fulgurite.core.node import Node
+from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
+from fulgurite.runtime.cuda import driver as cuda
+from fulgurite.runtime.pipeline import Context, schedule_of
+from fulgurite.tensor import wrap
+
+from .launching import Gpu
+from .workloads import rendered
+
+ARENA = 3 << 30
+REPEATS = 20
+
+
+def plan(name: str, size: steps.Size) -> Schedule:
+    """The schedule of a loss and its gradients, over memory that does not exist."""
+
+    def empty(shape: tuple[int, ...], dtype: str) -> fg.Tensor:
+        return wrap(new_buffer(shape, dtype_of(dtype)))
+
+    with fg.config(device="reference"):
+        model = steps.our_model(name, size)
+        state = model.state_dict()
+        model.load_state_dict({k: empty(tuple(v.shape), str(v.dtype)) for k, v in state.items()})
+        images = name == "resnet50"
+        shape = (size.batch, 3, size.length, size.length) if images else (size.batch, size.length)
+        x = empty(shape, "float32" if images else "int64")
+        y = empty((size.batch,) if images else shape, "int64")
+        with fg.autocast("bfloat16"):
+            loss = steps.our_loss(name, model, x, y)
+        loss.backward()
+        roots = [loss, *[p.grad for p in model.parameters() if p.grad is not None]]
+        normal = normalize([root.entry.node for root in roots])
+        sink = restore(normal.structure, normal.constants, {}, normal.nodes)
+        return schedule_of(sink, Context(current(), "cuda", len(normal.buffers)))
+
+
+def _compiled(launch: Launch) -> Cubin | str:
+    try:
+        return compile_launch(launch)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _nbytes(param: Node) -> int:
+    return prod([n for n in param.shape if isinstance(n, int)]) * param.dtype.itemsize
+
+
+class Clock:
+    """Launches in graphs of their own, over one piece of memory."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.arena = gpu.pool.allocate(ARENA, gpu.stream)
+        numbers = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+        chunk = (numbers.view(np.uint32) >> 16).astype(np.uint16)
+        for place in range(0, ARENA, chunk.nbytes):
+            cuda.copy_in(
+                gpu.driver, self.arena + place, chunk.ctypes.data, chunk.nbytes, gpu.stream
+            )
+        gpu.stream.synchronize()
+
+    def times(self, kernel: Kernel, made: KernelSource) -> list[float]:
+        """Microseconds of each launch, the least of five graphs of many."""
+        gpu, end, params = self.gpu, self.arena + (1 << 20), []
+        for param in params_of(kernel):
+            params.append(end)
+            end += -(-_nbytes(param) // 256) * 256 + 256
+        assert end + made.workspace < self.arena + ARENA, "more memory than there is"
+        bases = {source.ROOM: end, source.ERROR: self.arena, source.LOCK: self.arena + 4096}
+        found = []
+        for launch in made.launches:
+            function = gpu.function(launch)
+            packed = gpu.arguments(launch, params, bases, {})
+            graph, node = cuda.Graph(gpu.driver), None
+            for _ in range(REPEATS):
+                node = graph.add(function, launch.grid, packed, [] if node is None else [node])
+            graph.instantiate()
+            best = float("inf")
+            for _ in range(5):
+                start, stop = cuda.Event(gpu.driver, True), cuda.Event(gpu.driver, True)
+                start.record(gpu.stream)
+                graph.launch(gpu.stream)
+                stop.record(gpu.stream)
+                stop.synchronize()
+                best = min(best, stop.since(start) * 1e3 / REPEATS)
+            graph.close()
+            found.append(best)
+        return found
+
+
+def _is_timed(kernel: Kernel) -> bool:
+    """True if no number of its inputs is a place."""
+    return all(p.dtype.is_float or p.dtype.bits == 8 for p in params_of(kernel))
+
+
+def main() -> None:
+    """Time a plan."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", default="resnet50", choices=sorted(steps.SIZES))
+    parser.add_argument("--kinds", default="REDUCE,MAP,CONTRACT,FOLD")
+    parser.add_argument("--tiny", action="store_true")
+    given = parser.parse_args()
+    schedule = plan(given.model, (steps.TINY if given.tiny else steps.SIZES)[given.model])
+    kinds = given.kinds.split(",")
+    counts: Counter[Kernel] = Counter(
+        i.kernel for i in schedule.items if i.kernel.kind.name in kinds and _is_timed(i.kernel)
+    )
+    started, made = time.monotonic(), {kernel: rendered(kernel) for kernel in counts}
+    launches = {launch.key: launch for m in made.values() for launch in m.launches}
+    with get_context("fork").Pool(os.cpu_count()) as pool:
+        cubins = dict(zip(launches, pool.map(_compiled, launches.values(), 1), strict=True))
+    for key, cubin in cubins.items():
+        if isinstance(cubin, str):
+            print("NOT COMPILED", cubin[:300], launches[key].text[-1500:])
+    print(f"{len(launches)} texts compiled in {time.monotonic() - started:.1f} s")
+    clock = Clock(Gpu())
+    clock.gpu.cubins |= {key: c for key, c in cubins.items() if not isinstance(c, str)}
+    rows: list[tuple[float, Any]] = []
+    kinds_us: dict[str, float] = {}
+    for kernel, count in counts.items():
+        if any(isinstance(cubins[launch.key], str) for launch in made[kernel].launches):
+            continue
+        times = clock.times(kernel, made[kernel])
+        nbytes = sum([_nbytes(p) for p in params_of(kernel)])
+        shape = max(params_of(kernel), key=_nbytes).shape
+        name = kernel.kind.name
+        kinds_us[name] = kinds_us.get(name, 0.0) + count * sum(times)
+        each = " ".join(
+            [
+                f"{us:.1f}({launch.language[0]}{launch.grid}x{launch.warps})"
+                for us, launch in zip(times, made[kernel].launches, strict=True)
+            ]
+        )
+        text = f"{name:8} {count:3} x {sum(times):7.1f} us, ideal {nbytes / 4.2e6:6.1f}"
+        text += f"  {shape} {each}"
+        rows.append((count * sum(times), text))
+    for total, text in sorted(rows, reverse=True):
+        print(f"{total:8.1f} {text}")
+    print({kind: f"{us / 1e3:.2f} ms" for kind, us in kinds_us.items()})
+
+
+if __name__ == "__main__":
+    main()
