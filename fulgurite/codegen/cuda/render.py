@@ -167,6 +167,7 @@ def _split(
     rules = SplitTable(
         table.vector, units=grid, enough=enough, short=table.split_short,
         long=table.split_elements, block=table.split_least, most=-(-enough // max(grid, 1)),
+        hoist=True,
     )  # fmt: skip
     return split(kernel, len(dtypes), rules)
 

@@ -122,13 +122,13 @@ def choose_tiling(
     roots = live_roots(kernel, free)
     order = toposort(roots)
     sizes = fixed_axes(kernel)
+    width = _width(order, free, sizes, dtypes)
     for axis, (_, steps) in (windows or {}).items():
         sizes[axis] = min(sizes[axis], steps)
     parallel = parallel_axes(roots, free)
     used = frozenset[int]().union(*[free[n] for n in order])
     folded = [a for a in sorted(used) if a not in parallel]
     contiguous = _contiguous(order, free, sizes, dtypes)
-    width = _width(order, free, sizes, dtypes)
     if not folded:
         found = _map_tiling(order, sizes, parallel, contiguous, width, table)
         return replace(found, streaming=table.streaming, short=table.short_functions)

@@ -4,8 +4,10 @@ In: an `IndexKernel` and how many params it has. Out: a list of parts to be run 
 and the memory that they share, as further params. A fold that would leave most threads idle is two
 parts: one writes the fold of each block of its longest axis, one folds the blocks in order. What
 needs the fold then loads it, so that later parts, without the fold, have more axes to share out.
-The size of a block depends on sizes alone, never on the number of threads. A dear epilogue of many
-folds is a part of its own too: there its lanes are results, beside the folds it was one at a time.
+The size of a block depends on sizes alone, never on the number of threads. Where a table says
+`hoist`, what follows from the folds alone is computed where blocks are combined (loop-invariant
+code motion). A dear epilogue of many folds is a part of its own too: there its lanes are results,
+beside the folds it was one at a time.
 """
 
 from __future__ import annotations
@@ -116,6 +118,7 @@ class _Splitter:
         self.shared: Shared = []
         self.parts: list[Part] = []
         self.done: dict[Node, Node] = {}  # a node of the kernel -> what stands for it now
+        self.stored: set[Node] = set()  # stores of the kernel that an earlier part does
 
     def split(self, order: Sequence[Node], long: Sequence[Node]) -> tuple[list[Part], Shared]:
         levels: dict[Node, int] = {}
@@ -130,8 +133,9 @@ class _Splitter:
         results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
         for (level, _, kept), group in groups.items():
             self.split_group(group, vector, level == last and results <= kept)
-        rest = IndexKernel(tuple(self.axes), self.now(self.kernel.body), self.kernel.divisions)
-        return [*self.parts, Part(rest)], self.shared
+        left = [self.now(root) for root in self.kernel.body.src if root not in self.stored]
+        rest = IndexKernel(tuple(self.axes), SINK(*left), self.kernel.divisions)
+        return [*self.parts, Part(rest)] if left else self.parts, self.shared
 
     def split_epilogue(self, folds: Sequence[Node]) -> tuple[list[Part], Shared]:
         """The folds, then all that is computed from them."""
@@ -146,14 +150,15 @@ class _Splitter:
         bodies = SINK(*stores), self.now(self.kernel.body)
         return [Part(IndexKernel(axes, body, divisions)) for body in bodies], self.shared
 
-    def now(self, root: Node) -> Node:
+    def now(self, root: Node, done: dict[Node, Node] | None = None) -> Node:
         """A node with folds that are split replaced by loads of their values."""
+        done = self.done if done is None else done
         for node in toposort([root]):
-            if node not in self.done:
-                sources = tuple([self.done[s] for s in node.src])
+            if node not in done:
+                sources = tuple([done[s] for s in node.src])
                 same = all(a is b for a, b in zip(sources, node.src, strict=True))
-                self.done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
-        return self.done[root]
+                done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
+        return done[root]
 
     def split_group(self, group: Sequence[Node], vector: int | None, at_end: bool) -> None:
         """The folds of blocks, then the folds of those: `at_end` says in the last part."""
@@ -166,6 +171,8 @@ class _Splitter:
         block = len(self.sizes)
         where = self.place(kept, vector)
         blocks, combined = [], []
+        hoist = self.table.hoist and not at_end
+        folds: dict[Node, Node] = {}
         for fold in group:
             inner = float32 if fold.dtype.is_small_float else fold.dtype
             partial = self.memory(inner, count * results)
@@ -175,6 +182,11 @@ class _Splitter:
             if at_end:
                 at = (where[0], (*where[1], (len(self.axes), results)))
                 self.done[fold] = _combined(fold.arg[0], inner, partial, at, len(self.axes))
+                continue
+            if hoist:
+                value = _combined(fold.arg[0], inner, partial, at, block)
+                same = inner is fold.dtype
+                folds[fold] = value if same else make(CAST, fold.dtype, (value,), fold.dtype)
                 continue
             final = self.memory(inner, results)
             value = _combined(fold.arg[0], inner, partial, (0, ((0, 1), (1, results))), 1)
@@ -186,8 +198,66 @@ class _Splitter:
         ))  # fmt: skip
         if at_end:
             self.axes.append(count)
+        elif hoist:
+            stores = SINK(*self.hoisted(folds, kept, where))
+            axes_ = (*self.kernel.axes, count)
+            self.parts.append(Part(IndexKernel(axes_, stores, self.kernel.divisions)))
         else:
             self.parts.append(Part(IndexKernel((results, count), SINK(*combined), 0)))
+
+    def hoisted(
+        self, folds: dict[Node, Node], kept: frozenset[int], where: Affine
+    ) -> list[Node]:  # fmt: skip
+        """Stores of what is computed from these folds and has no other axes (loop-invariant)."""
+        order = [n for n in toposort([self.kernel.body]) if n.op is not SINK]
+        inside, here = self.invariant(order, folds, kept), dict(self.done) | folds
+        moved = self.movable([n for n in order if n.op is STORE], inside, kept)
+        self.stored |= set(moved)
+        found = [self.now(n, here) for n in moved]
+        used = {s for n in order if n not in inside and n not in self.stored for s in n.src}
+        results, axes = prod([self.sizes[a] for a in kept]), tuple(sorted(kept))
+        for node in [n for n in order if n in inside and n in used]:
+            memory = self.memory(node.dtype, results)
+            value = self.now(node, here)
+            found.append(make(STORE, void, (value,), (memory, where, "set", axes)))
+            self.done[node] = make(LOAD, node.dtype, (), (memory, where, ()))
+        return found
+
+    def movable(
+        self, stores: Sequence[Node], inside: set[Node], kept: frozenset[int]
+    ) -> list[Node]:
+        """The kernel's own stores that may be done there.
+
+        None where all have the same axes: those may write over what others read.
+        """
+        if len({n.arg[3] for n in stores}) == 1:
+            return []
+        params = [n.arg[0] for n in stores]
+        return [
+            n for n in stores
+            if frozenset(n.arg[3]) == kept and n.arg[2] == "set"
+            and params.count(n.arg[0]) == 1 and inside.issuperset(n.src)
+        ]  # fmt: skip
+
+    def invariant(
+        self, order: Sequence[Node], folds: dict[Node, Node], kept: frozenset[int]
+    ) -> set[Node]:
+        """What is computed from these folds, inputs and earlier folds, with no other axes."""
+        alone = {n for n in order if self.is_split(n)}
+        inside = set(folds)
+        for node in order:
+            if node.op in (FOLD, STORE) or not self.free[node] <= kept:
+                continue
+            needs = set(node.src)
+            if needs <= alone:
+                alone.add(node)
+            elif needs <= alone | inside:
+                inside.add(node)
+        return inside
+
+    def is_split(self, node: Node) -> bool:
+        """True if a fold is a load by now."""
+        return node.op is FOLD and node in self.done and self.done[node].op is LOAD
 
     def place(self, kept: frozenset[int], vector: int | None) -> Affine:
         """Where the results are: row-major over the axes they have, the vector axis last."""

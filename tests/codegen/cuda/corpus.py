@@ -234,6 +234,30 @@ def streams() -> None:
                 stream_once(item.kernel, table, seed, window, shapes)
 
 
+def normalised(x: Any, weight: Any, bias: Any, given: Any) -> tuple[Any, ...]:
+    """Batch normalisation of images whose channels are last, its statistics and gradients."""
+
+    def f(x: Any, weight: Any, bias: Any) -> Any:
+        wide = x.astype("float32")
+        mean = wide.mean(axis=(0, 1, 2))
+        spread = ((wide - mean) ** 2).mean(axis=(0, 1, 2))
+        y = (wide - mean) * fg.rsqrt(spread + 1e-5) * weight + bias
+        return fg.relu(y.astype(x.dtype)), mean, spread
+
+    y, pull = fg.vjp(lambda *inputs: f(*inputs)[0], x, weight, bias)
+    return (y, *f(x, weight, bias)[1:], *pull(given))
+
+
+def column_folds() -> None:
+    """Statistics of columns, what follows from them alone, and maps of both, split in parts."""
+    sizes = ((3, 5, 7, 6), (2, 4, 4, 8), (7, 1, 11, 1), (1, 1, 1, 3), (2, 3, 5, 33))
+    for seed, (*places, channels) in enumerate(sizes):
+        for dtype in ("float32", "bfloat16"):
+            image, vector = ((*places, channels), dtype), ((channels,), "float32")
+            for item in scheduled(normalised, (image, vector, vector, image)).items:
+                run_kernel(item.kernel, seed)
+
+
 def stream_once(
     kernel: Kernel, table: GpuTable, seed: int, window: int | None, shapes: Sequence[Any]
 ) -> None:
@@ -303,6 +327,7 @@ def main() -> None:
             for item in schedule(SINK(node), inputs).items:
                 if item.kernel.kind != "host":
                     run_kernel(item.kernel, seed)
+        column_folds()
     shadow.counts["samples"] = shadow.counts["ran"]
     if shadow.HOW == "interpret":
         in_place()
