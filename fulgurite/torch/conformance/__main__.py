@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+import time
 import warnings
-from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from .runner import LIMIT_SECONDS
+from . import results
+from .models import SUITES
+from .runner import LIMIT_SECONDS, judged, work
 
 SAMPLE = {  # twenty-five models for every change: small, and of many kinds
     "torchvision": ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5",
@@ -24,8 +29,9 @@ SAMPLE = {  # twenty-five models for every change: small, and of many kinds
 def main(arguments: list[str] | None = None) -> int:
     """Run suites and print a table; 0 if enough agree."""
     parser = argparse.ArgumentParser(prog="python -m fulgurite.torch.conformance")
-    parser.add_argument("--suite", choices=["ops", "torchvision", "timm", "transformers"])
-    parser.add_argument("--train", action="store_true", help="gradients as well")
+    parser.add_argument("--suite", choices=["ops", *SAMPLE], action="append")
+    parser.add_argument("--train", action="store_true", help="a step of training, not forward")
+    parser.add_argument("--both", action="store_true", help="forward, and a step of training")
     parser.add_argument("--only", default="", help="names that contain this")
     parser.add_argument("--sample", action="store_true", help="a few models of every suite")
     parser.add_argument("--most", type=int, default=0, help="so many models of a suite")
@@ -34,34 +40,59 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", default="fulgurite")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time (1)")
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds of a model")
-    parser.add_argument("--json", default="", help="a file for the rows")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of the whole run")
+    parser.add_argument("--rows", default="", help="a file of rows: those in it are not run again")
+    parser.add_argument("--again", default="", help="but for those of these statuses: crashed,...")
+    parser.add_argument("--table", default="", help="a file for the table, in Markdown")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--names", default="", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.worker:
-        from .runner import work
-
-        work(given.worker, given.names.split(","), given.train, given.backend)
+        work(given.worker, given.backend)
         return 0
-    rows: list[dict[str, Any]] = []
-    suites = [given.suite] if given.suite else list(SAMPLE)
-    for suite in suites:
-        found = operators(given) if suite == "ops" else models(suite, given)
-        rows += found
-        print(summary(suite, found), flush=True)
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+    before = [
+        row for row in results.read(given.rows) if row["status"] not in given.again.split(",")
+    ]
+    rows = before + run(given, before)
+    print(results.summary(rows), flush=True)
     judged = [row for row in rows if row["status"] != "skipped"]
     agree = len([row for row in judged if row["status"] == "agrees"])
     return 0 if agree >= given.least * len(judged) else 1
 
 
-def models(suite: str, given: Any) -> list[dict[str, Any]]:
-    """Rows of a suite of models, printed as they come."""
-    from .models import SUITES
-    from .runner import judged_in_parallel
+def run(given: argparse.Namespace, before: list[results.Row]) -> list[results.Row]:
+    """New rows of all suites, printed and written as they come; suites share the time."""
+    end = time.monotonic() + given.seconds
+    rows: list[results.Row] = []
+    known: set[tuple[str, ...]] = {(row["suite"], row["name"], row["kind"]) for row in before}
+    suites = {suite: tasks(suite, given, known) for suite in given.suite or SAMPLE}
+    left = sum(map(len, suites.values()))
+    for suite, wanted in suites.items():
+        now = time.monotonic()
+        until = now + (end - now) * len(wanted) / left if wanted else now
+        left -= len(wanted)
+        found = operators(given) if suite == "ops" else judged(
+            suite, wanted, given.backend, given.jobs, given.limit, until
+        )  # fmt: skip
+        count = len(rows)
+        for row in found:
+            rows.append(row)
+            if suite != "ops" or row["status"] == "differs":
+                print(line(row), flush=True)
+            if given.rows:
+                with open(given.rows, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+            if given.table:
+                text = f"{results.summary(before + rows)}\n\n{results.table(before + rows)}"
+                Path(given.table).write_text(text, encoding="utf-8")
+        if missed := len(wanted) - (len(rows) - count):
+            print(f"{suite}: no time for {missed} of {len(wanted)}", flush=True)
+    return rows
 
+
+def tasks(suite: str, given: Any, known: set[tuple[str, ...]]) -> list[tuple[str, str]]:
+    """The models of a suite and kinds (forward, training) that have no row yet."""
+    if suite == "ops":
+        return []
     try:
         names = [each.name for each in SUITES[suite]()]
     except ModuleNotFoundError as missing:
@@ -70,15 +101,9 @@ def models(suite: str, given: Any) -> list[dict[str, Any]]:
     if given.sample:
         names = [name for name in names if name in SAMPLE[suite]]
     names = [name for name in names if given.only in name]
-    if given.most and len(names) > given.most:  # spread over the suite
-        names = [names[i * len(names) // given.most] for i in range(given.most)]
-    rows = []
-    for row in judged_in_parallel(
-        suite, names, given.train, given.backend, given.jobs, given.limit
-    ):
-        rows.append(row | {"suite": suite})
-        print(line(row), flush=True)
-    return rows
+    kinds = results.KINDS if given.both else results.KINDS[given.train : 1 + given.train]
+    every = [(name, kind) for name in names[: given.most or None] for kind in kinds]
+    return [(name, kind) for name, kind in every if (suite, name, kind) not in known]
 
 
 def line(row: dict[str, Any]) -> str:
@@ -90,38 +115,23 @@ def line(row: dict[str, Any]) -> str:
     error = f"{row['error']:8.1e}" if "error" in row else " " * 8
     left = ", ".join(row.get("eager_operators", {}))
     why = row.get("why", "") + (f" [torch ran {left}]" if left else "")
-    return f"{row['status']:8} {row['name']:36} {error} {seconds}  {why}"
+    return f"{row['status']:8} {row['kind']:8} {row['name']:36} {error} {seconds}  {why}"
 
 
-def operators(given: Any) -> list[dict[str, Any]]:
-    """Rows of the OpInfo samples; only those that do not agree are printed."""
+def operators(given: Any) -> Iterator[dict[str, Any]]:
+    """Rows of the OpInfo samples."""
     from .ops import cases, judge
 
-    rows: list[dict[str, Any]] = []
     warnings.simplefilter("ignore")
+    kind = results.KINDS[given.train]
     for info, dtype in cases(given.only):
         for number, found in judge(info, dtype, given.samples, given.train):
-            row: dict[str, Any] = {"name": f"{info.formatted_name} {dtype} {number}"}
+            row = {"name": f"{info.formatted_name} {dtype} {number}", "suite": "ops", "kind": kind}
             if isinstance(found, str):
-                row |= {"status": "skipped", "why": found}
+                yield row | {"status": "skipped", "why": found}
             else:
-                row |= {"status": "agrees" if found.agrees else "differs", "error": found.error,
-                        "why": found.why}  # fmt: skip
-            rows.append(row)
-            if row["status"] == "differs":
-                print(line(row), flush=True)
-    return rows
-
-
-def summary(suite: str, rows: list[dict[str, Any]]) -> str:
-    """How many agree, of those that eager torch runs."""
-    counts = Counter([row["status"] for row in rows])
-    ran = len(rows) - counts["skipped"]
-    share = 100 * counts["agrees"] / ran if ran else 100.0
-    others = ", ".join([f"{n} {status}" for status, n in counts.items() if status != "agrees"])
-    return f"{suite}: {counts['agrees']} of {ran} agree ({share:.1f} %)" + (
-        f"; {others}" if others else ""
-    )
+                status = "agrees" if found.agrees else "differs"
+                yield row | {"status": status, "error": found.error, "why": found.why}
 
 
 if __name__ == "__main__":

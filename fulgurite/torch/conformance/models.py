@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from types import ModuleType
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import torch
 
@@ -100,30 +104,72 @@ def torchvision_suite() -> Iterator[Architecture]:
 # --- timm -----------------------------------------------------------------------------------------
 
 
-def timm_suite() -> Iterator[Architecture]:
-    """One model of every family of timm: its smallest by name."""
-    import_torchvision()
+def _stand_in(name: str) -> Any:
+    """A class for what timm takes from torchvision, where there is none: data, not models."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _StandIn(name, (torch.nn.Module,), {})
+
+
+class _StandIn(type):
+    def __getattr__(cls, name: str) -> Any:
+        return _stand_in(name)
+
+
+class _StandInModule(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return _stand_in(name)
+
+
+_TAKEN = ("", ".datasets", ".models", ".models.feature_extraction", ".ops", ".ops.misc",
+          ".transforms", ".transforms.functional", ".utils")  # fmt: skip
+
+
+def import_timm() -> Any:
+    """timm, also where there is no torchvision: it takes transforms of pictures from there."""
+    names = []
+    try:
+        import_torchvision()
+    except ModuleNotFoundError:
+        names = [f"torchvision{name}" for name in _TAKEN]
+        sys.modules.update({name: _StandInModule(name) for name in names})
     import timm
+
+    for name in names:  # for nobody else
+        del sys.modules[name]
+    return timm
+
+
+def timm_suite() -> Iterator[Architecture]:
+    """Of every family of timm the smallest by name; then of every family the next, up to eight."""
+    timm = import_timm()
 
     chosen: dict[str, list[str]] = {}
     for name in timm.list_models():
         module = timm.models.model_entrypoint(name).__module__
         chosen.setdefault(module, []).append(name)
-    for names in chosen.values():
-        for name in sorted(names, key=_likely_size)[:8]:
+    ranked = [sorted(names, key=_likely_size)[:8] for names in chosen.values()]
+    for name in [each for some in zip_longest(*ranked) for each in some if each is not None]:
 
-            def make(name: str = name) -> tuple[Any, dict[str, Any]]:
-                size = 64
-                try:
-                    model = timm.create_model(name, num_classes=10, img_size=size)
-                except (TypeError, AssertionError, ValueError, RuntimeError):
-                    model = timm.create_model(name, num_classes=10)
-                    want = model.default_cfg.get("input_size", (3, size, size))
-                    fixed = model.default_cfg.get("fixed_input_size", False)
-                    size = want[-1] if fixed else min(want[-1], 96)
-                return model, {"": torch.randn(2, 3, size, size)}
+        def make(name: str = name) -> tuple[Any, dict[str, Any]]:
+            size = 64
+            try:
+                model = timm.create_model(name, num_classes=10, img_size=size)
+            except (TypeError, AssertionError, ValueError, RuntimeError):
+                model = timm.create_model(name, num_classes=10)
+                want = model.default_cfg.get("input_size", (3, size, size))
+                fixed = model.default_cfg.get("fixed_input_size", False)
+                size = want[-1] if fixed else min(want[-1], 96)
+            _check_size(model)
+            return model, {"": torch.randn(2, 3, size, size)}
 
-            yield Architecture(name, make)
+        yield Architecture(name, make)
+
+
+def _check_size(model: Any) -> None:
+    size = sum([p.numel() for p in model.parameters()])
+    if size > MOST_PARAMETERS:
+        raise ValueError(f"more than {MOST_PARAMETERS:,} parameters")
 
 
 _SMALL = ("atto", "femto", "pico", "nano", "zepto", "xxs", "tiny", "xs", "_t", "xxtiny", "050",
@@ -209,21 +255,21 @@ def _small(name: str, value: Any) -> Any:
 
 
 def transformers_suite() -> Iterator[Architecture]:
-    """The base model of every configuration of transformers, small."""
-    import_torchvision()
+    """The base model of every configuration of transformers, small, in an order that mixes them."""
+    with contextlib.suppress(ModuleNotFoundError):
+        import_torchvision()
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    for kind, found in MODEL_MAPPING_NAMES.items():
+    for kind in sorted(MODEL_MAPPING_NAMES, key=lambda kind: crc32(kind.encode())):
+        found = MODEL_MAPPING_NAMES[kind]
         name = found[0] if isinstance(found, tuple | list) else found
 
         def make(kind: str = kind, name: str = name) -> tuple[Any, dict[str, Any]]:
             config = _config(kind)
             made = getattr(transformers, name)
             with torch.device("meta"):
-                size = sum([p.numel() for p in made(config).parameters()])
-            if size > MOST_PARAMETERS:
-                raise ValueError(f"{size:,} parameters, although its config was made small")
+                _check_size(made(config))
             model = made(config)
             return model, _inputs(model, config)
 

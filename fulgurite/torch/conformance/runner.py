@@ -1,29 +1,32 @@
-"""Workers of the judge: each in a process of its own, so that a crash or a hang is one model's.
+"""A pool of worker processes for the judge: a crash or a hang is one model's.
 
-In: a suite and which of its models. Out: a line of JSON for each model: its status, the worst
-difference, reasons, and seconds of each stage. The parent starts the worker again behind a model
-that took too long or took the process with it.
+In: a suite and which of its models. Out: a row for each model: its status, the worst difference,
+reasons, and seconds of each stage. A worker reads a name a line and prints a line of JSON; one that
+takes too long or dies is ended with all that it started, and the next model has another. Behind a
+deadline no model is begun, and those under way are ended without a row.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any
 
 from .judge import Verdict, compare, tensors_in
 
 LIMIT_SECONDS = 300  # for a model, before it counts as a hang
-CHUNK = 6  # models of one worker: importing torch takes a few seconds
+MODELS = 12  # of one worker: importing torch takes seconds, but dynamo keeps what it traced
 
 
 def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> dict[str, Any]:
@@ -149,8 +152,8 @@ def _text(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {' '.join(lines[:2])[:200]}"
 
 
-def work(suite: str, names: list[str], train: bool, backend: str) -> None:
-    """What a worker does: a line of JSON for each model."""
+def work(suite: str, backend: str) -> None:
+    """What a worker does: reads a model's name and kind a line, prints a line of JSON."""
     import torch
 
     import fulgurite.torch
@@ -159,77 +162,104 @@ def work(suite: str, names: list[str], train: bool, backend: str) -> None:
 
     assert fulgurite.torch, "the backend is known by its name"
     warnings.simplefilter("ignore")
-    threads = int(os.environ.get("FULGURITE_THREADS", "0"))
-    if threads:
+    if threads := int(os.environ.get("FULGURITE_THREADS", "0")):
         torch.set_num_threads(threads)
-    for each in SUITES[suite]():
-        if each.name in names:
-            print(f"@begin {each.name}", flush=True)
-            row = measure(each.name, each.make, train, backend)
-            print("@row " + json.dumps(row), flush=True)
+    makers = {each.name: each.make for each in SUITES[suite]()}
+    print("@ready", flush=True)
+    for line in sys.stdin:
+        name, _, kind = line.strip().partition(" ")
+        row = measure(name, makers[name], kind == "training", backend)
+        print("@row " + json.dumps(row), flush=True)
+
+
+class Worker:
+    """A process that judges one model after the other."""
+
+    def __init__(self, suite: str, backend: str, jobs: int, limit: float, deadline: float) -> None:
+        command = [sys.executable, "-m", "fulgurite.torch.conformance", "--worker", suite,
+                   "--backend", backend]  # fmt: skip
+        self.limit, self.deadline, self.models = limit, deadline, 0
+        environment = {
+            "FULGURITE_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)),
+            **os.environ,
+        }
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.lines: Queue[str | None] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            if line.startswith("@"):  # models print as well
+                self.lines.put(line)
+        self.lines.put(None)
+
+    def _line(self) -> str | None:
+        """The next line; none if the process ended. `Empty` if there is none in time."""
+        return self.lines.get(timeout=max(0.0, min(self.limit, self.deadline - time.monotonic())))
+
+    def row(self, name: str, kind: str) -> dict[str, Any] | None:
+        """A model's row, whatever happens to the process; none if time is over."""
+        self.models += 1
+        why = "its process ended"
+        try:
+            line: str | None = self._line() if self.models == 1 else ""
+            if line is not None:
+                assert self.process.stdin is not None
+                self.process.stdin.write(f"{name} {kind}\n")
+                self.process.stdin.flush()
+                line = self._line()
+            if line is not None:
+                return {**json.loads(line.removeprefix("@row ")), "kind": kind}
+            why += f" with {self.process.wait(10)}"
+        except Empty:
+            if time.monotonic() >= self.deadline:
+                return None
+            why = f"no result after {self.limit:.0f} seconds"
+        except (OSError, subprocess.TimeoutExpired):
+            pass  # the pipe is broken, as the process is
+        self.models = MODELS
+        return {"name": name, "kind": kind, "status": "crashed", "why": why}
+
+    def end(self) -> None:
+        """End the process and those that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def judged(
-    suite: str, names: list[str], train: bool, backend: str = "fulgurite",
-    limit: float = LIMIT_SECONDS,
+    suite: str, tasks: Sequence[tuple[str, str]], backend: str = "fulgurite", jobs: int = 1,
+    limit: float = LIMIT_SECONDS, deadline: float = math.inf,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """A row for each model, whatever happens to its process."""
-    left = list(names)
-    while left:
-        command = [
-            sys.executable, "-m", "fulgurite.torch.conformance", "--worker", suite,
-            "--backend", backend, "--names", ",".join(left), *(["--train"] * train),
-        ]  # fmt: skip
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        lines: Queue[str | None] = Queue()
-        threading.Thread(target=_read, args=(process, lines), daemon=True).start()
-        current, why = None, "its process ended"
-        while True:
-            try:
-                line = lines.get(timeout=limit)
-            except Empty:
-                why = f"no result after {limit:.0f} seconds"
-                process.kill()
-                break
-            if line is None:
-                break
-            if line.startswith("@begin "):
-                current = line[7:].strip()
-            elif line.startswith("@row "):
-                row = json.loads(line[5:])
-                left.remove(row["name"])
-                current = None
-                yield row
-        process.wait()
-        if current is not None and current in left:
-            left.remove(current)
-            yield {"name": current, "status": "crashed", "why": why}
-        elif left:  # the worker knows none of them, or ended before the first
-            for name in left:
-                yield {"name": name, "status": "crashed", "why": why}
-            return
+    """Rows of tasks (a model, forward or training) as they come, until a time of the clock."""
+    left: Queue[tuple[str, str]] = Queue()
+    for task in tasks:
+        left.put(task)
+    rows: Queue[dict[str, Any] | None] = Queue()
 
+    def serve() -> None:
+        worker: Worker | None = None
+        try:
+            while time.monotonic() < deadline:
+                name, kind = left.get_nowait()
+                worker = worker or Worker(suite, backend, jobs, limit, deadline)
+                if found := worker.row(name, kind):
+                    rows.put(found | {"suite": suite})
+                if worker.models >= MODELS:
+                    worker.end()
+                    worker = None
+        except Empty:
+            pass
+        finally:
+            if worker is not None:
+                worker.end()
+            rows.put(None)
 
-def judged_in_parallel(
-    suite: str, names: list[str], train: bool, backend: str, jobs: int, limit: float
-) -> Iterator[dict[str, Any]]:
-    """Rows of several workers at a time, as they come; each works through a few models."""
-    rows: Queue[dict[str, Any]] = Queue()
-
-    def chunk(some: list[str]) -> None:
-        for row in judged(suite, some, train, backend, limit):
-            rows.put(row)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        for i in range(0, len(names), CHUNK):
-            pool.submit(chunk, names[i : i + CHUNK])
-        for _ in names:
-            yield rows.get()
-
-
-def _read(process: Any, lines: Any) -> None:
-    for line in process.stdout:
-        lines.put(line)
-    lines.put(None)
+    for _ in range(jobs):
+        threading.Thread(target=serve, daemon=True).start()
+    for _ in range(jobs):
+        while (row := rows.get()) is not None:
+            yield row

@@ -2,24 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from fulgurite.torch.conformance import runner
+from fulgurite.torch.conformance import results, runner
+
+WORKER = """
+    import json, os, sys, time
+    print("@ready", flush=True)
+    for line in sys.stdin:
+        name, kind = line.split()
+        print("a model's own words")
+        if name == "hangs":
+            os.fork()
+            time.sleep(1000)
+        if name == "dies":
+            os._exit(3)
+        print("@row " + json.dumps({"name": name, "status": "agrees"}), flush=True)
+"""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """Workers that judge nothing; the processes that were started."""
+    script, popen = tmp_path / "worker.py", subprocess.Popen
+    found: list[Any] = []
+    script.write_text(textwrap.dedent(WORKER))
+
+    def start(command: list[str], **named: Any) -> Any:
+        found.append(popen([sys.executable, str(script)], **named))
+        return found[-1]
+
+    monkeypatch.setattr("fulgurite.torch.conformance.runner.subprocess.Popen", start)
+    return found
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_workers_in_parallel_give_a_row_for_each_model(
-    jobs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def row(suite: str, names: list[str], *rest: Any) -> Iterator[dict[str, Any]]:
-        yield from [{"name": name, "status": "agrees"} for name in names]
+def test_workers_in_parallel_give_a_row_for_each_model(jobs: int, started: list[Any]) -> None:
+    tasks = [(f"model{i}", "forward") for i in range(2 * runner.MODELS + 1)]
+    rows = list(runner.judged("timm", tasks, jobs=jobs))
+    assert sorted([row["name"] for row in rows]) == sorted([name for name, _ in tasks])
+    assert len(started) >= 3  # a worker is replaced after so many models
+    assert all([process.poll() is not None for process in started])
 
-    monkeypatch.setattr(runner, "judged", row)
-    names = [f"model{i}" for i in range(2 * runner.CHUNK + 1)]
-    rows = runner.judged_in_parallel("timm", names, False, "fulgurite", jobs, 1.0)
-    assert sorted([each["name"] for each in rows]) == sorted(names)
+
+def test_a_model_that_hangs_or_dies_is_one_row_and_the_next_has_another_worker(
+    started: list[Any],
+) -> None:
+    names = ["one", "hangs", "two", "dies", "three"]
+    rows = list(runner.judged("timm", [(n, "training") for n in names], limit=2.0))
+    assert [row["status"] for row in rows] == ["agrees", "crashed", "agrees", "crashed", "agrees"]
+    assert "no result after 2 seconds" in rows[1]["why"] and "ended with 3" in rows[3]["why"]
+    assert all([row["kind"] == "training" and row["suite"] == "timm" for row in rows])
+    assert len(started) == 3 and all([process.poll() is not None for process in started])
+
+
+def test_behind_the_deadline_nothing_has_a_row_and_no_process_is_left(started: list[Any]) -> None:
+    tasks = [("one", "forward"), ("hangs", "forward"), ("two", "forward")]
+    rows = list(runner.judged("timm", tasks, deadline=time.monotonic() + 3))
+    assert [row["name"] for row in rows] == ["one"]
+    assert all([process.poll() is not None for process in started])
+
+
+def test_the_table_has_a_line_for_each_architecture_and_a_file_of_rows_is_read_back(
+    tmp_path: Path,
+) -> None:
+    rows: list[results.Row] = [
+        {"suite": "timm", "name": "a", "kind": "forward", "status": "agrees",
+         "eager_operators": {"qr": 1}},
+        {"suite": "timm", "name": "a", "kind": "training", "status": "differs", "why": "x | y"},
+        {"suite": "timm", "name": "b", "kind": "forward", "status": "skipped", "why": "no"},
+    ]  # fmt: skip
+    shown = results.table(rows)
+    assert "| timm | a | agrees | differs | x / y; torch ran qr |" in shown
+    assert "| b |" not in shown and "| 1 | no |" in shown
+    assert "timm, training: 0 of 1 agree (0.0 %); 1 differs" in results.summary(rows)
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join([json.dumps(row) + "\n" for row in [*rows, rows[1]]]))
+    assert results.read(str(file)) == rows and results.read("") == []
