@@ -163,7 +163,7 @@ def render_gluon(
         for spec, place in zip((plan.left, plan.right), factors, strict=True)
     ]
     maps = source.tensor_map("d0", left), source.tensor_map("d1", right)
-    return GemmProgram(kernel, dtypes, places, plan).text(maps, table)
+    return GemmProgram(kernel, dtypes, places, plan, table).text(maps)
 
 
 class GemmProgram(TileProgram):
@@ -171,12 +171,13 @@ class GemmProgram(TileProgram):
 
     def __init__(
         self, kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place],
-        plan: GluonPlan,
+        plan: GluonPlan, table: GpuTable,
     ) -> None:  # fmt: skip
-        self.plan, self.problem = plan, plan.problem
+        self.plan, self.problem, self.table = plan, plan.problem, table
         (self.m,), (self.n,) = plan.problem.rows, plan.problem.columns
         tile = plan.tile
-        tiling = Tiling((self.m, self.n), (tile.rows, tile.step), tile.warps)
+        blocks = tile.rows, tile.step
+        tiling = Tiling((self.m, self.n), blocks, tile.warps, short=table.short_functions)
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
         super().__init__(above, dtypes, places, tiling)
@@ -218,7 +219,7 @@ class GemmProgram(TileProgram):
 
     # --- the whole -------------------------------------------------------------------------------
 
-    def text(self, maps: Sequence[Argument], table: GpuTable) -> Launch:
+    def text(self, maps: Sequence[Argument]) -> Launch:
         """The text with its grid and arguments."""
         body, tile, sizes = self._epilogue(), self.plan.tile, self.sizes
         ragged = {axis: self._number(sizes[axis])
@@ -245,7 +246,7 @@ class GemmProgram(TileProgram):
         names = [a.name for a in arguments], [a.name for a in walk]
         lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
-        grid = min(tiles, table.processors)
+        grid = min(tiles, self.table.processors)
         return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon")
 
     def _is_read(self, load: Node) -> bool:
