@@ -13,15 +13,17 @@ and strides are run-time numbers. Gluon has no interpreter: correctness is shown
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...core.dtype import DType, bfloat16, float16
-from ...core.node import Node
+from ...core.dtype import DType, bfloat16, float16, float32
+from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST
 from ...core.ops.index import FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes
 from ...kernel.contract.problem import GemmProblem, find_gemm
+from ...kernel.transform.split_reduction import Part
 from . import source
 from .program import TileProgram, Tiling
 from .scope import Scope
@@ -64,6 +66,13 @@ class GluonPlan:
     turned: tuple[bool, bool]  # does an operand run along its rows or columns, not along K?
     group: int  # rows of tiles that are walked together, so that they share columns in the cache
     registers: int  # of a producer's thread
+    steps: int = 0  # of K in a part of a split product, whose number is the last of a batch
+
+    @property
+    def tiles(self) -> int:
+        """Of the result, of all parts."""
+        c, tile = self.problem, self.tile
+        return c.batches * -(-c.m // tile.rows) * -(-c.n // tile.columns)
 
 
 def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> GluonPlan | None:
@@ -148,13 +157,52 @@ def _tensor(
     return spec, turned
 
 
+def best_split(plan: GluonPlan, table: GpuTable) -> int:
+    """Split-K by cost: in how many parts K is shared out, summed by another kernel; 0: none.
+
+    A part is a round over all processors with fewer steps, so that few tiles keep all of them busy.
+    The epilogue is then a kernel that streams, where one that reads much makes tiles wait.
+    """
+    c, tile = plan.problem, plan.tile
+    area, results = tile.rows * tile.columns, c.batches * c.m * c.n
+    whole = 2 * area * c.k / (table.gluon_rate * tile.share)  # ns of a tile
+    inside = {c.fold, *c.fold.slice}
+    read = [n for n in c.order if n.op is LOAD and n not in inside]
+    read = [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
+    wide = sum([n.dtype.itemsize for n in read])
+    stored = sum([c.dtypes[n.arg[0]].itemsize for n in c.stores])
+
+    def rounds(parts: int) -> int:
+        return -(-plan.tiles * parts // table.processors)
+
+    def apart(parts: int) -> float:
+        moved = results * (2 * float32.itemsize * parts + wide + stored)
+        return rounds(parts) * whole / parts + moved / table.memory_rate + table.launch_ns
+
+    beside = area * wide * len(read) / table.epilogue_rate
+    most = min(table.gluon_splits, c.k // (4 * tile.depth))
+    best = min(range(1, most + 1), key=apart, default=0)
+    return best if best and apart(best) < rounds(1) * (whole + beside) else 0
+
+
+def part_of(plan: GluonPlan, part: Part) -> GluonPlan:
+    """The plan of a part that sums over windows of K."""
+    ((block, steps),), kernel = part.windows.values(), part.kernel
+    sizes = tuple([n for n in kernel.axes if isinstance(n, int)])
+    stores = kernel.body.src
+    order = tuple([n for n in toposort([kernel.body]) if n.op is not SINK])
+    problem = replace(
+        plan.problem, order=order, free=free_axes(order), sizes=sizes, stores=stores,
+        batch=(*plan.problem.batch, block),
+    )  # fmt: skip
+    return replace(plan, problem=problem, steps=steps)
+
+
 def render_gluon(
-    kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], table: GpuTable
-) -> Launch | None:
-    """A kernel in this form, if it has one: operands must be params of its own."""
-    plan = plan_gluon(kernel, dtypes, table)
-    if plan is None:
-        return None
+    kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], plan: GluonPlan,
+    table: GpuTable,
+) -> Launch | None:  # fmt: skip
+    """A kernel in this form: operands must be params of its own."""
     factors = [places[spec.param] for spec in (plan.left, plan.right)]
     if any(place.source != source.PARAM for place in factors):
         return None
@@ -226,20 +274,14 @@ class GemmProgram(TileProgram):
                   for axis in (self.m, self.n) if self._is_ragged(axis)}  # fmt: skip
         self.inside = True
         inner = self._epilogue() if ragged else []
-        stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
-        used = sorted({n.arg[0] for n in stored})
         down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
         tiles = self.problem.batches * down * across
         numbers = {
-            "K": self.problem.k, "down": down, "across": across, "count": tiles,
+            "K": self.problem.k, **({"steps": self.plan.steps} if self.plan.steps else {}),
+            "down": down, "across": across, "count": tiles,
             **{f"z{i}": sizes[a] for i, a in enumerate(self.problem.batch)},
         }  # fmt: skip
-        arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
-        arguments += [
-            Argument(short, "i64", False, source.VARIABLE, name)
-            for name, short in self.variables.items()
-        ]
-        arguments += [source.number(name, value) for value, name in self.numbers.items()]
+        arguments = self._arguments()
         walk = [source.number(name, value) for name, value in numbers.items()]
         given = [*maps, *walk, *arguments]
         ends = ragged.get(self.m), ragged.get(self.n)
@@ -248,6 +290,17 @@ class GemmProgram(TileProgram):
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
         grid = min(tiles, self.table.processors)
         return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon")
+
+    def _arguments(self) -> list[Argument]:
+        """What the epilogue reads and writes, and its numbers."""
+        stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
+        used = sorted({n.arg[0] for n in stored})
+        arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
+        arguments += [
+            Argument(short, "i64", False, source.VARIABLE, name)
+            for name, short in self.variables.items()
+        ]
+        return arguments + [source.number(name, value) for value, name in self.numbers.items()]
 
     def _is_read(self, load: Node) -> bool:
         """True if the epilogue reads a load, not only the product."""
@@ -301,7 +354,15 @@ class _Text:
             f"        high = gl.minimum(down - first, {self.plan.group})",
             f"        om = (first + here % strip % high) * {tile.rows}",
             f"        on = here % strip // high * {tile.columns}",
+            *self._window(),
         ]
+
+    def _window(self) -> list[str]:
+        """From where to where a tile sums along K."""
+        if not self.plan.steps:
+            return ["        k0 = 0", "        k1 = K"]
+        first = f"{self.batches[-1]} * steps"
+        return [f"        k0 = {first}", "        k1 = gl.minimum(k0 + steps, K)"]
 
     def _ring(self) -> list[str]:
         return [
@@ -311,9 +372,10 @@ class _Text:
 
     def _producer(self) -> list[str]:
         places = []
+        batches = self.batches[:-1] if self.plan.steps else self.batches
         for own, turned in zip(("om", "on"), self.plan.turned, strict=True):
             pair = ("k", own) if turned else (own, "k")
-            places.append(f"[{', '.join([*self.batches, *pair])}]")
+            places.append(f"[{', '.join([*batches, *pair])}]")
         given = ["d0", "d1", "ab", "bb", "empty", "ready", "tiles", *self.walk]
         copies = [
             f"            tma_load(d{i}, {places[i]}, ready.index(slot), {'ab'[i]}b.index(slot))"
@@ -321,7 +383,7 @@ class _Text:
         ]
         return [
             "@gluon.jit", f"def produce({', '.join(given)}):", *self._walking(),
-            f"        for k in range(0, K, {self.tile.depth}):", *self._ring(),
+            f"        for k in range(k0, k1, {self.tile.depth}):", *self._ring(),
             "            mbarrier.wait(empty.index(slot), phase ^ 1)",
             "            mbarrier.expect(ready.index(slot), "
             "d0.block_type.nbytes + d1.block_type.nbytes)",
@@ -352,12 +414,12 @@ class _Text:
             f"[{tile.warps}, 1], [1, 0])",
             *self._walking(),
             f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
-            f"        for k in range(0, K, {tile.depth}):", *self._ring(),
+            f"        for k in range(k0, k1, {tile.depth}):", *self._ring(),
             "            mbarrier.wait(ready.index(slot), phase)",
             f"            acc = warpgroup_mma({blocks[0]}, {blocks[1]}, acc, is_async=True)",
             "            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))",
             f"            mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
-            "count=1, pred=k > 0)",
+            "count=1, pred=k > k0)",
             "            it += 1",
             "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
             f"        mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "

@@ -27,7 +27,7 @@ from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
 from ...kernel.transform.split_reduction import Part, split
 from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
-from .gluon_gemm import render_gluon
+from .gluon_gemm import best_split, part_of, plan_gluon, render_gluon
 from .implicit_gemm import implicit_gemm
 from .parts import in_parts
 from .program import TileProgram
@@ -127,20 +127,59 @@ def tile(value: TypedKernel, context: Rendering) -> list[Launch]:
     (kernel, dtypes), (table, places, room, _) = value, context
     found: list[Launch] = []
     for group in _groups(kernel, dtypes, table):
-        hopper = render_gluon(group, dtypes, places, table)
+        hopper = _in_gluon(group, context, dtypes)
         if hopper is not None:
-            found.append(hopper)
+            found += hopper
             continue
         group = implicit_gemm(group, table)
         parts, shared = _split(group, dtypes, table)
-        kinds = [*dtypes, *[dtype for dtype, _ in shared]]
-        where = [*places, *[room.take(count * dtype.itemsize) for dtype, count in shared]]
-        for part in parts:
-            if part.windows or len(parts) == 1:
-                found.append(_launch(part, kinds, where, table))
-            else:
-                for piece in _groups(part.kernel, kinds, table):
-                    found.append(_launch(Part(piece), kinds, where, table))
+        kinds, where = _with_room(shared, dtypes, places, room)
+        found += _launches(parts, kinds, where, table)
+    return found
+
+
+def _in_gluon(
+    kernel: IndexKernel, context: Rendering, dtypes: Sequence[DType]
+) -> list[Launch] | None:  # fmt: skip
+    """A kernel as Hopper's GEMM, split along K where that is quicker; None if it is none."""
+    table, places, room, _ = context
+    plan = plan_gluon(kernel, dtypes, table)
+    whole = None if plan is None else render_gluon(kernel, dtypes, places, plan, table)
+    if plan is None or whole is None:
+        return None
+    splits = best_split(plan, table)
+    if not splits:
+        return [whole]
+    rules = SplitTable(
+        table.vector, enough=2, short=1, long=1, block=1, most=splits, units=1,
+        last=plan.problem.columns[0],
+    )  # fmt: skip
+    (first, *rest), shared = split(kernel, len(dtypes), rules)
+    kinds, where = _with_room(shared, dtypes, places, room)
+    part = render_gluon(first.kernel, kinds, where, part_of(plan, first), table)
+    assert part is not None, "its operands are those of the whole"
+    return [part, *_launches(rest, kinds, where, table)]
+
+
+def _with_room(
+    shared: Sequence[tuple[DType, int]], dtypes: Sequence[DType], places: Sequence[Place],
+    room: Room,
+) -> tuple[list[DType], list[Place]]:  # fmt: skip
+    """Params with those that parts of a kernel share."""
+    taken = [room.take(count * dtype.itemsize) for dtype, count in shared]
+    return [*dtypes, *[dtype for dtype, _ in shared]], [*places, *taken]
+
+
+def _launches(
+    parts: Sequence[Part], dtypes: Sequence[DType], places: Sequence[Place], table: GpuTable
+) -> list[Launch]:
+    found: list[Launch] = []
+    for part in parts:
+        if part.windows or len(parts) == 1:
+            found.append(_launch(part, dtypes, places, table))
+        else:
+            for piece in _groups(part.kernel, dtypes, table):
+                found.append(_launch(Part(piece), dtypes, places, table))
     return found
 
 

@@ -67,6 +67,11 @@ class GpuTable:
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    gluon_splits: int = 8  # parts of K, at most
+    gluon_rate: float = 5600.0  # operations of a processor in a ns
+    memory_rate: float = 4000.0  # bytes of the machine in a ns
+    epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
+    launch_ns: float = 3000.0  # of a kernel in a graph
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most

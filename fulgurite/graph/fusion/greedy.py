@@ -251,8 +251,7 @@ class _Greedy:
                     continue
                 seen.add(source)
                 small = elements(source.shape) * 4 <= size
-                kept = source in self.stored or source in self.forced or source.op is CONTIGUOUS
-                if small or kept or role(source.op) == "leaf":
+                if small or self.is_kept(source):
                     if not small and source.op is not CONST and source.op is not VAR:
                         large.add(source)
                 elif is_map(source) or source.op is REMAT:
@@ -260,6 +259,10 @@ class _Greedy:
                 else:
                     return None
         return large
+
+    def is_kept(self, node: Node) -> bool:
+        """True if a value is in memory anyway."""
+        return node in self.stored or node in self.forced or role(node.op) == "leaf"
 
     def below(self, nodes: Iterable[Node]) -> dict[Node, None]:
         """The stored values and params that nodes are computed from, in a fixed order."""

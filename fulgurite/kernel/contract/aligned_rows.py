@@ -8,6 +8,7 @@ room, and nobody writes it.
 
 from __future__ import annotations
 
+from ...core.dtype import float16
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.leaf import PARAM, param
@@ -16,8 +17,8 @@ from ...graph.ir.kernel import Item, Schedule, Slot
 from ...graph.ir.kernel_kind import KernelKind
 from .channels_last import Sizes, laid_out, slots_between
 
-UNIT = 16  # elements; compilers of kernels know strides as multiples of this, or not at all
-_LONG = 64  # elements of rows that are worth it
+UNIT = 32 // float16.itemsize  # compilers of kernels know strides as multiples of it, or not at all
+_LONG = 4 * UNIT  # rows that are worth it
 
 
 def aligned_rows(schedule: Schedule) -> Schedule:

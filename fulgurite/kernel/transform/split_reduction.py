@@ -128,7 +128,9 @@ class _Splitter:
         groups: dict[tuple[int, tuple[int, ...], frozenset[int]], list[Node]] = {}
         for fold in sorted(long, key=levels.__getitem__):
             groups.setdefault((levels[fold], fold.arg[1], self.free[fold]), []).append(fold)
-        vector = vector_axis(order, self.free, self.sizes, self.table.vector)
+        vector = self.table.last
+        if vector is None:
+            vector = vector_axis(order, self.free, self.sizes, self.table.vector)
         last = max(levels.values())
         results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
         for (level, _, kept), group in groups.items():

@@ -95,6 +95,24 @@ def test_a_guarded_launch_finds_no_tiles_while_the_lock_is_set() -> None:
 
 def test_the_text_is_as_it_was(golden: Golden) -> None:
     one = product("two")
-    (launch,) = launches(one, one.inputs(1000, 1024, 1024), replace(GLUON, processors=16))
+    (launch,) = launches(
+        one, one.inputs(1000, 1024, 1024), replace(GLUON, processors=16, gluon_splits=0)
+    )
     given = ", ".join(f"{a.name}={a.value}" for a in launch.arguments)
     golden(f"# {launch.grid} programs: {given}\n{launch.text}", "cuda/gluon_gemm.txt")
+
+
+def test_few_tiles_of_a_deep_product_are_split_along_k() -> None:
+    one = product("tn")
+    first, second = launches(one, one.inputs(3072, 768, 8192))
+    numbers = {a.name: a.value for a in first.arguments}
+    assert first.language == "gluon" and first.grid == GLUON.processors
+    assert second.language == "triton" and numbers["steps"] % 64 == 0
+    assert numbers["z0"] == -(-8192 // numbers["steps"]) > 1
+    assert "k1 = gl.minimum(k0 + steps, K)" in first.text
+
+
+def test_many_tiles_are_not_split() -> None:
+    one = product("nn")
+    (launch,) = launches(one, one.inputs(8192, 8192, 8192))
+    assert "steps" not in {a.name for a in launch.arguments}
