@@ -87,9 +87,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """The options that say which model."""
     parser.add_argument("path", help=".gguf file, or folder with config.json")
     parser.add_argument("--adapter", metavar="FOLDER", help="weights of `fulgurite finetune`")
-    parser.add_argument("--activation-bytes", type=int, choices=(1, 2, 3), default=3,
-                        help="of what packed weights are multiplied with: 3 is as good as float32, "
-                        "1 is quicker and off by up to a thousandth")  # fmt: skip
+    parser.add_argument("--activation-bytes", type=int, choices=(1, 2, 3), default=1,
+                        help="of what packed weights are multiplied with: 1 is quickest and as "
+                        "good as llama.cpp, 3 is as good as float32 (1)")  # fmt: skip
 
 
 def add_draft(parser: argparse.ArgumentParser) -> None:

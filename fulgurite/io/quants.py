@@ -42,10 +42,9 @@ class Quant:
         words = self.words(blocks)
         runs = len(words.numbers)
         rows = x.reshape(*x.shape[:-1], 1, blocks.shape[-2], runs, self.count // runs)
-        sums = None if words.depth is None else rows.sum(axis=-1).contiguous()
         together = 1 if words.steps else runs
         planes = Planes.of(rows, count, words.largest * together, words.middle)
-        return words.dot(planes, sums).sum(axis=(-2, -1))
+        return words.dot(planes).sum(axis=(-2, -1))
 
     def dot(self, x: Tensor, blocks: Tensor) -> Tensor:
         """A row (..., inputs) times a matrix (..., outputs, blocks, bytes), read once as it is."""
@@ -202,8 +201,8 @@ class Words:
     least: tuple[Tensor, Tensor] | None = None  # (..., 1), four of eight runs in a word
     depth: Tensor | None = None
 
-    def dot(self, x: Planes, sums: Tensor | None) -> Tensor:
-        """Products with rows, not added up; `sums` are those of the x of each run."""
+    def dot(self, x: Planes) -> Tensor:
+        """Products with rows, not added up."""
         terms = [x.dot(number, run) for run, number in enumerate(self.numbers)]
         if self.steps is None:
             found = _float(_joined(terms))
@@ -213,10 +212,10 @@ class Words:
             pairs = zip(terms, self.steps, strict=True)
             found = _joined([_float(term) * _float(step) for term, step in pairs])
         found = found * (self.scale * x.scale)
-        if self.least is None or self.depth is None or sums is None:
+        if self.least is None or self.depth is None:
             return found
         # a lane has a plane of four sums, beside each other: one product for all of them
-        four = Planes.of(sums.reshape(*sums.shape[:-1], 2, 4), 3, 63)
+        four = Planes.of(x.sums.reshape(*x.sums.shape[:-1], 2, 4), 3, 63)
         planes = four.planes[..., 0].mT.pad(((0, 0),) * (four.planes.ndim - 2) + ((0, 1),))
         lanes = planes.reshape(*planes.shape[:-2], 8).contiguous()
         weight = _float(1 << ((16 - 8 * (arange(8) & 3)) & 31))  # the fourth meets zeros
@@ -234,6 +233,7 @@ class Planes:
 
     planes: Tensor  # (..., blocks, planes, runs, words), the highest bytes first
     scale: Tensor  # (..., blocks, 1)
+    sums: Tensor  # (..., blocks, runs), of what was rounded: its errors meet values, not numbers
     taken: Tensor | None  # (..., blocks, runs, words): the middle's products
 
     @staticmethod
@@ -255,7 +255,9 @@ class Planes:
         for place in (1, 2, 3):
             found = found | (bytes_[..., place] << 8 * place)
         scale = (peak * (1 / most))[..., 0].contiguous()
-        return Planes(found.contiguous(), scale, None if taken is None else taken.contiguous())
+        sums = _float(whole.sum(axis=-1, dtype=types.int32)) * scale
+        taken = None if taken is None else taken.contiguous()
+        return Planes(found.contiguous(), scale, sums.contiguous(), taken)
 
     def dot(self, word: Tensor, run: int) -> Tensor:
         """Sums of four products each with a run."""

@@ -3,7 +3,7 @@
 In: a `Model` and ids of tokens. Out: tokens, one by one. A `Batch` has places (slots) for several
 texts at once, which may come and go at any time; its cache has as many places as the longest needs,
 in steps of `STEP`. `fg.jit` makes one plan for all its sizes (the third size that it meets is one
-that varies), and chunks of a prompt have two sizes only, so that nothing is compiled after a few
+that varies), and chunks of a prompt have three sizes only, so that nothing is compiled after a few
 requests, however long they are.
 """
 
@@ -22,7 +22,7 @@ from ..errors import ArgumentError
 from .decoder import Cache, Decoder
 from .sampling import Sampler, SamplingOptions
 
-CHUNKS = (128, 16)  # tokens of a prompt that are read at once; the last chunk is filled up
+CHUNKS = (512, 128, 16)  # tokens of a prompt that are read at once; a chunk may be filled up
 STEP = 256  # places by which a cache grows
 GUESSES = 4  # tokens that a draft guesses at once
 
@@ -91,12 +91,12 @@ class Batch:
         return found
 
     @staticmethod
-    def chunks(ids: Sequence[int]) -> list[list[int]]:
-        """Tokens in pieces that `read` takes at once: as few as may be, large ones first."""
+    def chunks(ids: Sequence[int], sizes: Sequence[int] = CHUNKS) -> list[list[int]]:
+        """Tokens in pieces that `read` takes at once: large ones first, none of them half empty
+        but the smallest, as what fills it up costs as much as tokens do."""
         rest, found = list(ids), []
         while rest:
-            large, small = CHUNKS
-            size = large if len(rest) > large - small else small
+            size = next((n for n in sizes if len(rest) > n // 2), sizes[-1])
             found.append(rest[:size])
             rest = rest[size:]
         return found
@@ -107,7 +107,7 @@ class Batch:
         Between two chunks of one text other slots may `step`.
         """
         count = len(ids)
-        size = CHUNKS[1] if count <= CHUNKS[1] else CHUNKS[0]
+        size = min((n for n in CHUNKS if n >= count), default=0)
         if not 0 < count <= size:
             raise ArgumentError(f"a chunk of {count} tokens", f"give 1 to {CHUNKS[0]}")
         return self._read(slot, ids, size, np.array([count - 1], np.int32))
@@ -167,11 +167,12 @@ class Batch:
         if not any(self.lengths) and self.capacity > 4 * STEP:
             self._allocate(STEP)
 
-    def warm(self) -> None:
+    def warm(self, sizes: Sequence[int] = CHUNKS) -> None:
         """Capture everything that requests of any length need: three sizes of the cache."""
-        for times in (1, 2, 3):
+        least = sizes[0] // STEP
+        for times in (least + 1, least + 2, least + 3):
             self._allocate(times * STEP)
-            for size in CHUNKS:
+            for size in sizes:
                 self.read(0, [0] * size)
             self.step({0: 0})
             self.lengths[0] = 0

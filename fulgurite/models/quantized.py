@@ -16,7 +16,7 @@ import fulgurite as fg
 
 from ..io.quants import Quant
 
-FEW_ROWS = 8  # more of them are a product of matrices, of values that are unpacked first
+FEW_ROWS = 16  # more of them are a product of matrices, of values that are unpacked first
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,19 @@ class Matrix:
 
     def _many(self, x: fg.Tensor) -> fg.Tensor:
         """Many rows: values are unpacked first, as bfloat16 if so much is good enough."""
-        if self.activation_bytes > 1 or not self._is_of_words(x):
-            return x @ self.values().mT
-        rows, values = (
-            side.astype(fg.bfloat16).contiguous().astype(fg.float32) for side in (x, self.values())
-        )
-        return rows @ values.mT
+        values = self.values()
+        if self._is_rounded(x):
+            x, values = _rounded(x), values if self.quant is None else _rounded(values)
+        return x @ values.mT
+
+    def _is_rounded(self, x: fg.Tensor) -> bool:
+        """True if what meets the weights is bfloat16, as these are or may be: products by pairs.
+
+        Few rows have the numbers that each has alone: guesses of a draft are read together.
+        """
+        is_narrow = self.quant is not None or self.data.dtype == fg.bfloat16
+        is_asked = self.activation_bytes == 1 and not x.node.watched
+        return is_asked and is_narrow and prod(x.shape[:-1]) > FEW_ROWS
 
     def _dot(self, x: fg.Tensor) -> fg.Tensor:
         assert self.quant is not None
@@ -99,3 +106,8 @@ class Matrix:
             bias = None if self.bias is None else self.bias[..., start:end]
             found.append(replace(self, data=self.data[place], bias=bias))
         return found
+
+
+def _rounded(x: fg.Tensor) -> fg.Tensor:
+    """The nearest numbers of bfloat16, stored as such: products of those add up pairs."""
+    return x.astype(fg.bfloat16).contiguous().astype(fg.float32)

@@ -23,9 +23,10 @@ import fulgurite as fg
 
 from ..core.op import Array
 from ..errors import FulguriteError
-from ..models.generate import Batch, Text, Token
+from ..models.generate import CHUNKS, Batch, Text, Token
 from ..models.sampling import Sampler, SamplingOptions
 
+READ = CHUNKS[1:]  # small ones: others wait for a chunk, and only whole ones are used again
 EMBED = 64  # texts that are embedded are filled up to a multiple of so many tokens
 IDLE = 60.0  # seconds without a request after which prompts are forgotten and memory given back
 
@@ -99,7 +100,7 @@ class Engine:
         self.model, self.slots, self.queue = model, slots, queue
         self.batch = Batch(model, slots)
         if is_warmed:
-            self.batch.warm()
+            self.batch.warm(READ)
         self.prompt_tokens = self.reused_tokens = self.chosen_tokens = self.steps = 0  # ever
         self._places = [_Place(n) for n in range(slots)]
         self._waiting: deque[Request] = deque()
@@ -209,7 +210,7 @@ class Engine:
         free = [place for place in self._places if place.request is None]
         while free and self._waiting:
             request = self._waiting.popleft()
-            chunks = self.batch.chunks(request.ids)
+            chunks = self.batch.chunks(request.ids, READ)
             place = max(free, key=lambda p: (p.common(chunks), -len(p.held)))
             free.remove(place)
             same = place.common(chunks)

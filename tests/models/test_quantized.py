@@ -65,16 +65,56 @@ def test_products_of_whole_numbers_are_as_good_as_those_of_float32(kind: str) ->
         for row in range(3):  # one alone has the bits that it has among others
             alone = found(fg.Tensor(x[row : row + 1])).numpy()
             assert np.array_equal(alone, many[row : row + 1])
-    nine = replace(matrix, activation_bytes=1)(fg.Tensor(np.resize(x, (9, 768)))).numpy()
-    assert (np.abs(nine[:3] - wanted) <= 4e-3 * size).all()  # in bfloat16
+    many = replace(matrix, activation_bytes=1)(fg.Tensor(np.resize(x, (18, 768)))).numpy()
+    assert (np.abs(many[:3] - wanted) <= 4e-3 * size).all()  # in bfloat16
 
 
 @pytest.mark.device("first")
-def test_what_is_not_finite_stays_so_and_tiny_numbers_count() -> None:
-    matrix, _ = made("Q4_K", (8, 512))
+@pytest.mark.parametrize("kind", WORDS)
+def test_errors_of_one_byte_are_those_of_the_rows_times_the_values(kind: str) -> None:
+    """Not times numbers that minima are taken from, which are far larger: sums are of what was
+    rounded."""
+    random = np.random.default_rng(5)
+    matrix, _ = made(kind, (64, 1024))
+    exact = matrix.values().numpy().astype(np.float64)
+    x = random.normal(size=(8, 1024)).astype(np.float32)
+    blocks = x.reshape(8, -1, BY_NAME[kind].count).astype(np.float64)
+    scale = np.abs(blocks).max(axis=-1, keepdims=True) / 127
+    rounded = (np.rint(blocks / scale) * scale).reshape(8, -1)
+    found = replace(matrix, activation_bytes=1)(fg.Tensor(x)).numpy()
+    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(exact, axis=1)
+    assert (np.abs(found - rounded @ exact.T) <= 2e-4 * size).all()  # but for ties of rounding
+    error = np.sqrt(((found - x @ exact.T) ** 2).mean())
+    assert error < 1.2 * np.sqrt(((rounded @ exact.T - x @ exact.T) ** 2).mean())
+
+
+@pytest.mark.device("first")
+@pytest.mark.parametrize("rows", [1, 16, 17, 40])
+def test_many_rows_meet_bfloat16_weights_as_bfloat16_if_one_byte_is_asked_for(rows: int) -> None:
+    random = np.random.default_rng(6)
+    weights = fg.Tensor(random.normal(size=(24, 96)).astype(np.float32)).astype(fg.bfloat16)
+    x = random.normal(size=(rows, 96)).astype(np.float32)
+    exact = weights.astype(fg.float32).numpy().astype(np.float64)
+    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(exact, axis=1)
+    error = {
+        count: (np.abs(Matrix(weights, activation_bytes=count)(fg.Tensor(x)).numpy()
+                       - x @ exact.T) / size).max()
+        for count in (3, 1)
+    }  # fmt: skip
+    assert error[3] < 1e-6 and error[1] < 2**-8
+    assert (error[1] > 1e-5) == (rows > 16)  # few have the numbers that each has alone
+
+
+@pytest.mark.device("first")
+@pytest.mark.parametrize("rows", [1, 17])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_not_finite_stays_so_and_tiny_numbers_count(count: int, rows: int) -> None:
+    matrix = replace(made("Q4_K", (8, 512))[0], activation_bytes=count)
     exact = matrix.values().numpy()
-    x = np.full((1, 512), 1e-30, np.float32)
-    assert np.allclose(matrix(fg.Tensor(x)).numpy(), x @ exact.T, rtol=1e-4, atol=0)
+    x = np.full((rows, 512), 1e-30, np.float32)
+    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(exact, axis=1)
+    bound = size * (1e-6 if count == 3 else 8e-3)
+    assert (np.abs(matrix(fg.Tensor(x)).numpy() - x @ exact.T) <= bound).all()
     for bad in (np.inf, np.nan):
         x[0, 3] = bad
         assert not np.isfinite(matrix(fg.Tensor(x)).numpy()).any()
