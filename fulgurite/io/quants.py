@@ -14,15 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from ..config import current
 from ..core import dtype as types
 from ..core.ops.elementwise import DOT4
+from ..core.ops.leaf import new_buffer
+from ..core.rewriting.template import Template
 from ..functional.array.creation import arange
 from ..functional.common import apply
 from ..functional.math.elementwise import where
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,13 @@ class Quant:
 
     def dot_words(self, x: Tensor, blocks: Tensor, count: int) -> Tensor:
         """A row times a matrix (..., outputs, blocks, bytes), in whole numbers of `count` bytes."""
+        leaves = x.node, blocks.node
+        if all(isinstance(n, int) for leaf in leaves for n in leaf.shape) and x.device:
+            kinds = tuple([(leaf.shape, leaf.dtype, leaf.device) for leaf in leaves])
+            return wrap(_dot_template(self, count, kinds, current())(*leaves))
+        return self._dot_words(x, blocks, count)
+
+    def _dot_words(self, x: Tensor, blocks: Tensor, count: int) -> Tensor:
         assert self.words is not None
         words = self.words(blocks)
         runs = len(words.numbers)
@@ -54,6 +66,14 @@ class Quant:
         rows = x.reshape(*x.shape[:-1], 1, blocks.shape[-2], count, self.count // count)
         means = rows if runs.least is None else rows.mean(axis=-1).contiguous()
         return runs.dot(rows, means).sum(axis=(-2, -1))
+
+
+@lru_cache(maxsize=64)
+def _dot_template(quant: Quant, count: int, kinds: tuple[Any, ...], _: object) -> Template:
+    """`Quant.dot_words` for leaves of these shapes, dtypes and devices, under these options."""
+    holes = [new_buffer(*kind) for kind in kinds]
+    x, blocks = map(wrap, holes)
+    return Template.of(quant._dot_words(x, blocks, count).node, holes)
 
 
 def _half(pair: Tensor) -> Tensor:

@@ -112,12 +112,13 @@ def test_what_is_not_finite_stays_so_and_tiny_numbers_count(count: int, rows: in
     matrix = replace(made("Q4_K", (8, 512))[0], activation_bytes=count)
     exact = matrix.values().numpy()
     x = np.full((rows, 512), 1e-30, np.float32)
-    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(exact, axis=1)
-    bound = size * (1e-6 if count == 3 else 8e-3)
+    size = 512**0.5 * 1e-30 * np.linalg.norm(exact, axis=1)
+    bound = size * (1e-5 if count == 3 else 8e-3)  # scales of so little are subnormal
     assert (np.abs(matrix(fg.Tensor(x)).numpy() - x @ exact.T) <= bound).all()
     for bad in (np.inf, np.nan):
         x[0, 3] = bad
-        assert not np.isfinite(matrix(fg.Tensor(x)).numpy()).any()
+        found = matrix(fg.Tensor(x)).numpy()
+        assert not np.isfinite(found[0]).any() and np.isfinite(found[1:]).all()
 
 
 @pytest.mark.device("first")

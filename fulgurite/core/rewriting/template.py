@@ -1,0 +1,54 @@
+"""A graph that is built once and instantiated on other leaves: a macro of nodes.
+
+In: a root and its holes. Out: a function from nodes in the holes' places to the root over them.
+What does not depend on a hole is shared. Building checks, promotes and broadcasts operands, which
+costs several times what making nodes does; whoever builds the same expression for each of many
+matrices of a shape pays once. Leaves must have the holes' shapes, dtypes and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from ..build import note
+from ..dtype import DType
+from ..node import Node, make, toposort
+from ..op import Op
+from ..origin import capture
+
+Step = tuple[Op, DType, tuple[int, ...], Hashable, Hashable]  # sources are places of earlier values
+
+
+@dataclass(frozen=True)
+class Template:
+    """Steps over holes and what is shared, in this order of places."""
+
+    shared: tuple[Node, ...]
+    steps: tuple[Step, ...]
+
+    @staticmethod
+    def of(root: Node, holes: Sequence[Node]) -> Template:
+        """The template of a graph that depends on its holes; nodes with metadata have none."""
+        order = toposort([root])
+        below = set(holes)
+        for node in order:
+            if any(source in below for source in node.src):
+                assert node.meta is None, node
+                below.add(node)
+        assert root in below, "a graph without its holes"
+        steps = [node for node in order if node in below and node not in holes]
+        shared = {s: None for node in steps for s in node.src if s not in below}
+        place = {node: n for n, node in enumerate((*holes, *shared, *steps))}
+        return Template(
+            tuple(shared),
+            tuple([(n.op, n.dtype, tuple([place[s] for s in n.src]), n.arg, n.tag) for n in steps]),
+        )
+
+    def __call__(self, *leaves: Node) -> Node:
+        """The graph over these leaves, made at the user's line."""
+        values, here = [*leaves, *self.shared], capture()
+        for op, dtype, src, arg, tag in self.steps:
+            node = make(op, dtype, tuple([values[n] for n in src]), arg, tag)
+            values.append(node if here is None else note(node, here))
+        return values[-1]
