@@ -3,22 +3,32 @@
 In: a seed. Out: `program(seed)`, a function of a tensor whose structure depends on the seed alone;
 `problem(seed)` runs it at several sizes, and says where a result differs from the reference
 device's. Sizes come in an order that has coincidences: equal ones, even ones, a 1. By the seed it
-is plain lazy code, a jitted function, or one of tensors some of whose sizes are variables.
+is plain lazy code, a jitted function, or one of tensors some of whose sizes are variables. Sizes at
+which a value of its graph would be a giant are left out. Run many with
+`python -m tests.fuzz.sizes --seeds 0:10000`.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
+import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.runtime.sizes import shapes
 
 Step = Callable[[Any], Any]
 SIZES = ((9, 5), (34, 21), (16, 16), (97, 3), (32, 64), (1, 7), (130, 48))
 FEW_SIZES = ((9, 5), (34, 21), (97, 3), (16, 16), (1, 7))  # one of each coincidence
+MOST_ELEMENTS = 1 << 22  # of a value of a program, products before they are summed included
 HOW = ("lazy", "jit", "jit", "named")
 N, M = fg.Var("n", 1, 160), fg.Var("m", 1, 160)
 
@@ -125,6 +135,11 @@ class Program:
     def __str__(self) -> str:
         return f"{self.how} {self.dims} {self.names} {'sum' if self.ends else ''}"
 
+    def elements(self, n: int, m: int) -> int:
+        """How many the largest value of its graph at sizes has; nothing is computed."""
+        graph = self.run(fg.zeros(_sizes(self.dims, n, m)))
+        return max([prod(node.shape) for node in toposort([graph.node])])
+
     def at(self, n: int, m: int, how: str = "lazy", dtype: Any = np.float32) -> Any:
         """Its value at sizes."""
         rng = np.random.default_rng(self.seed + 1)
@@ -143,6 +158,8 @@ def problem(seed: int, sizes: Sequence[tuple[int, int]] = SIZES, most: int = 4) 
     """Where a program's results at some sizes differ from the reference device's; or nothing."""
     program = Program(seed, most)
     for n, m in sizes:
+        if program.elements(n, m) > MOST_ELEMENTS:
+            continue
         with fg.config(device="reference"):
             want = program.at(n, m)
         try:
@@ -167,3 +184,28 @@ def _is_near(got: Any, want: Any) -> bool:
     """True if two results agree but for rounding."""
     scale = max(1.0, float(np.abs(want[np.isfinite(want)]).max(initial=0)))
     return np.allclose(got, want, rtol=1e-4, atol=1e-4 * scale, equal_nan=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Programs of a range of seeds; the second size is compiled for as one of many."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0:200", help="the first, and the first that is not run")
+    parser.add_argument("--few", action="store_true", help="five sizes each, not seven")
+    given = parser.parse_args(arguments)
+    first, end = map(int, given.seeds.split(":"))
+    jit_sizes: Any = import_module("fulgurite.jit.sizes")
+    shapes.SEEN = jit_sizes._SEEN = 1
+    wrong, begin = 0, time.monotonic()
+    with fg.config(device="cpu", tier="native"):
+        for seed in range(first, end):
+            found = problem(seed, FEW_SIZES if given.few else SIZES)
+            wrong += bool(found)
+            if found or (seed + 1) % 100 == 0:
+                passed = f"{seed + 1 - first} programs, {time.monotonic() - begin:.0f} s"
+                print(f"seed {seed}: {found}" if found else passed, flush=True)
+    print(f"seeds {given.seeds}: {wrong} wrong")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
