@@ -279,7 +279,7 @@ def even_columns(found: Tiles, p: TileProblem, most: int) -> Tiles:
 
 
 def for_all_sizes(found: Tiles, p: TileProblem) -> Tiles | None:
-    """Tiles that were chosen for sizes nearby, if they fit the stack for all of them."""
+    """Tiles that were chosen for sizes nearby, smaller ones where these do not fit the stack."""
     changes: dict[str, int] = {}
     hints = plain(p.rows), plain(p.columns), plain(p.depth)
     found = replace(found, k_block=k_block_nearby(*hints, found.k_block))
@@ -291,7 +291,16 @@ def for_all_sizes(found: Tiles, p: TileProblem) -> Tiles | None:
             blocks = -(-p.depth // found.k_block)
             changes["k_chunks"] = in_chunks(blocks, -(-blocks // found.k_chunks))
     settled = replace(found, **changes)  # type: ignore[arg-type]
-    return settled if settled.fits(p.block) else None
+    while not settled.fits(p.block):  # blocks of k are whole ones, longer than k was nearby
+        if settled.columns > p.block.panel:
+            less = settled.columns - 1
+            settled = replace(settled, columns=less - less % p.block.panel, column_tiles=0)
+        elif settled.rows > p.block.height:
+            less = settled.rows - 1
+            settled = replace(settled, rows=less - less % p.block.height)
+        else:
+            return None
+    return settled
 
 
 def _gemv_tiles(p: TileProblem) -> Tiles:
