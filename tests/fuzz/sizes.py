@@ -95,6 +95,10 @@ DEEP: dict[str, Step] = {
 STEPS = UNARY | DEEP | CUTTING | DECIDING
 
 
+def _count(shape: Any) -> int:
+    return int(prod(shape))
+
+
 def _sizes(dims: Sequence[str | int], n: Any, m: Any) -> list[Any]:
     return [{"n": n, "m": m}[d] if isinstance(d, str) else d for d in dims]
 
@@ -138,7 +142,7 @@ class Program:
     def elements(self, n: int, m: int) -> int:
         """How many the largest value of its graph at sizes has; nothing is computed."""
         graph = self.run(fg.zeros(_sizes(self.dims, n, m)))
-        return max([prod(node.shape) for node in toposort([graph.node])])
+        return max([_count(node.shape) for node in toposort([graph.node])])
 
     def at(self, n: int, m: int, how: str = "lazy", dtype: Any = np.float32) -> Any:
         """Its value at sizes."""
