@@ -226,3 +226,25 @@ def test_an_index_outside_leaves_memory_as_it_was_at_every_size() -> None:
         with pytest.raises(fg.errors.BoundsError, match="test_jit_sizes"):
             f(cache, fg.Tensor([0, n]), fg.zeros((2, 3)))
         np.testing.assert_array_equal(cache.numpy(), before)
+
+
+def test_axes_without_bounds_vary_from_the_first_call_on() -> None:
+    def step(xs: Any, rows: int, at: int) -> Any:
+        return sum([x.reshape(rows, x.shape[0] // rows, 2).sum(axis=1) for x in xs]) + at
+
+    f = fg.jit(step, dynamic={"xs": {0: True}})
+    before = fg.cache_stats()["schedule"]["misses"]
+    for at, n in enumerate((4, 60, 22, 8, 600)):
+        data = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+        want = data.reshape(2, n // 2, 2).sum(axis=1) * 2 + at
+        np.testing.assert_allclose(f([fg.Tensor(data)] * 2, 2, at).numpy(), want, rtol=1e-6)
+    assert f.captured == 1 and fg.cache_stats()["schedule"]["misses"] - before <= 2
+    assert f([fg.ones((2, 2))] * 2, 1, 0).tolist() == [[4, 4]]  # a number that was fixed
+
+
+def test_axes_with_and_without_bounds_are_an_error() -> None:
+    both = {"x": {0: fg.Var("n", 1, 8), 1: True}}
+    with pytest.raises(fg.errors.ArgumentError, match="without one"):
+        fg.jit(lambda x: x, dynamic=both)
+    with pytest.raises(fg.errors.ArgumentError, match="no argument"):
+        fg.jit(lambda x: x + 1, dynamic={"y": {0: True}})(fg.ones(3))

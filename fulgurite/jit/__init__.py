@@ -26,8 +26,9 @@ def jit(
 def jit(function: Any = None, *, dynamic: Any = None, donate: Any = (), **others: Any) -> Any:
     """Capture a function of tensors into one plan that later calls replay with one native call.
 
-    `dynamic={"x": {0: fg.Var("n", 1, 64)}}` names axes of arguments whose size varies. `donate`
-    names arguments (or their numbers) whose memory results may take over: do not use them again.
+    `dynamic={"x": {0: fg.Var("n", 1, 64)}}` names axes of arguments whose size varies; `True` in
+    place of a variable: without bounds, from the first call on. `donate` names arguments (or their
+    numbers) whose memory results may take over: do not use them again.
 
     >>> @fg.jit
     ... def step(x, w, rate):

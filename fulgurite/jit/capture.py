@@ -330,16 +330,16 @@ class Capture:
             self.survey = Survey(function, args, keywords, self.numbers, floating)
         except RecursionError:
             raise Inline("what it reaches is nested too deeply") from None
-        labels = self.survey.labels
-        self.dynamic = {labels[k] if isinstance(k, int) and k < len(labels) else k: axes
-                        for k, axes in dynamic.items()}  # fmt: skip
-        self.donate = [labels[k] if isinstance(k, int) and k < len(labels) else k for k in donate]
+        named = dict(enumerate(self.survey.labels))
+        self.dynamic = {named.get(k, k): axes for k, axes in dynamic.items()}
+        self.free = {named.get(k, k): axes for k, axes in (seen.free if seen else {}).items()}
+        self.donate = [named.get(k, k) if isinstance(k, int) else k for k in donate]
         if self.survey.outside:
             raise Inline(self.survey.outside)
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is not None and code.co_flags & _LATER:
             raise Inline("its body runs after the call")
-        self._check_names("dynamic", self.dynamic, code, keywords)
+        self._check_names("dynamic", [*self.dynamic, *self.free], code, keywords)
         self._check_names("donate", self.donate, code, keywords)
         self.recording = is_recording()
         self.placeholders: list[Placeholder] = []
@@ -382,7 +382,9 @@ class Capture:
         shapes = [base.shape for base in bases if base.op is not UNSHARD]
         names = [name for name, _, _ in self.survey.tensors]
         paths = [path for _, _, path in self.survey.tensors]
-        return sizes_that_vary(seen, paths, names, shapes) if len(shapes) == len(names) else None
+        if len(shapes) != len(names):
+            return None
+        return sizes_that_vary(seen, paths, names, shapes, self.free)
 
     def _shape(self, number: int, base: Node) -> tuple[Any, frozenset[int]]:
         """The shape of a placeholder, and the axes of it that vary."""
@@ -577,6 +579,8 @@ class Capture:
         """Settle what sizes decided; an error where they decided everything."""
         if self.sizes is not None and not self.sizes.close():
             assert self.seen is not None
+            if self.numbers.pinned_sizes:
+                raise RetryCapture(all_fixed=False)  # the number is known then
             self.seen.fixed[self.sizes.signature] += 1
             raise SizesDecide
 

@@ -78,11 +78,14 @@ def unbound(shape: Shape) -> Shape:
     return tuple(found)
 
 
-def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:
-    """What `jit(dynamic=...)` was given, checked."""
-    if dynamic is None:
-        return {}
+def check_dynamic(
+    dynamic: Any,
+) -> tuple[dict[Any, dict[int, Node]], dict[Any, frozenset[int]]]:
+    """What `jit(dynamic=...)` was given, checked: axes with a variable, and those with none."""
     found: dict[Any, dict[int, Node]] = {}
+    free: dict[Any, frozenset[int]] = {}
+    if dynamic is None:
+        return found, free
     if not isinstance(dynamic, Mapping):
         raise ArgumentError(f"dynamic is {dynamic!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}')
     for key, axes in dynamic.items():
@@ -91,12 +94,17 @@ def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:
                 f"dynamic[{key!r}] is {axes!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}'
             )
         for axis, var in axes.items():
-            if not isinstance(axis, int) or not isinstance(var, Var):
+            if not isinstance(axis, int) or not (isinstance(var, Var) or var is True):
                 raise ArgumentError(
-                    f"dynamic[{key!r}][{axis!r}] is {var!r}", 'give axes fg.Var("n", 1, 64)'
+                    f"dynamic[{key!r}][{axis!r}] is {var!r}", 'give axes fg.Var("n", 1, 64) or True'
                 )
-        found[key] = {axis: var.node for axis, var in axes.items()}
-    return found
+        found[key] = {axis: var.node for axis, var in axes.items() if var is not True}
+        free[key] = frozenset([axis for axis, var in axes.items() if var is True])
+    if any(found.values()) and any(free.values()):
+        raise ArgumentError(
+            "dynamic has variables and axes without one", "give all axes a variable, or none"
+        )
+    return {k: v for k, v in found.items() if v}, {k: v for k, v in free.items() if v}
 
 
 def varying(axes: Mapping[int, Node], shape: tuple[int, ...], path: str) -> Varying:

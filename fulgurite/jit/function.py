@@ -45,8 +45,8 @@ class Jitted:
 
     def __init__(self, function: Callable[..., Any], dynamic: Any = None, donate: Any = ()) -> None:
         self.function = function
-        self.dynamic = check_dynamic(None if dynamic is False else dynamic)
-        self._seen = None if dynamic is False else Seen()  # shapes of calls that were captured
+        self.dynamic, free = check_dynamic(None if dynamic is False else dynamic)
+        self._seen = None if dynamic is False else Seen(free)  # shapes of calls that were captured
         self.donate = _check_donate(donate)
         self._captures: tuple[Captured, ...] = ()
         self._fixed: dict[str, str] = {}  # the paths to numbers that decide something, and where

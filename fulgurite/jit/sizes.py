@@ -8,9 +8,11 @@ captured; what it decides because of one is a guard, which each later call is ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from ..core.build import as_axis
 from ..core.node import Shape
 from ..core.symbolic.sym import Trace, guard_texts
 from ..graph.ir.size_key import Fit, Sizes, fit
@@ -25,20 +27,40 @@ _SEEN = 2  # sizes that have captures of their own
 class Seen:
     """The shapes of a function's tensors in the calls that were captured."""
 
-    def __init__(self) -> None:
+    def __init__(self, free: Mapping[Any, frozenset[int]] = MappingProxyType({})) -> None:
+        self.free = free  # axes of arguments whose sizes vary from the first call on
         self.samples: dict[Signature, list[Sizes]] = {}
         self.fixed: Counter[Signature] = Counter()  # captures in which a size decided everything
 
-    def add(self, paths: Sequence[str], shapes: Sequence[Shape]) -> Signature:
-        """Note a call."""
+    def add(
+        self, paths: Sequence[str], shapes: Sequence[Shape], free: Mapping[str, frozenset[int]]
+    ) -> Signature:
+        """Note a call; of axes that are free, as if they had come in other sizes before."""
         signature = tuple([(p, len(s)) for p, s in zip(paths, shapes, strict=True)])
         sizes: Any = tuple([n for shape in shapes for n in shape])
+        if free and signature not in self.samples:
+            vary = [d in _axes(p, len(s), free)
+                    for p, s in zip(paths, shapes, strict=True) for d in range(len(s))]  # fmt: skip
+            self.samples[signature] = [
+                tuple([n * times if v else n for n, v in zip(sizes, vary, strict=True)])
+                for times in range(_SEEN + 1, 1, -1)
+            ]
         known = self.samples.setdefault(signature, [])
         if sizes in known:
             known.remove(sizes)
         known.append(sizes)
         del known[:-8]
         return signature
+
+
+def _axes(path: str, rank: int, free: Mapping[str, frozenset[int]]) -> set[int]:
+    """The axes of a tensor that are free: those of its argument, which may hold many tensors."""
+    found = [axes for key, axes in free.items() if _is_within(path, key)]
+    return {as_axis(axis, rank) for axes in found for axis in axes}
+
+
+def _is_within(path: str, argument: str) -> bool:
+    return path == argument or path.startswith((f"{argument}[", f"{argument}."))
 
 
 class CallSizes:
@@ -91,10 +113,11 @@ def _divides(key: Any) -> bool:
 
 
 def sizes_that_vary(
-    seen: Seen, paths: Sequence[str], names: Sequence[str], shapes: Sequence[Shape]
-) -> CallSizes | None:
+    seen: Seen, paths: Sequence[str], names: Sequence[str], shapes: Sequence[Shape],
+    free: Mapping[str, frozenset[int]],
+) -> CallSizes | None:  # fmt: skip
     """Which sizes of this call's tensors vary, once they came in enough sizes."""
-    signature = seen.add(paths, shapes)
+    signature = seen.add(paths, shapes, free)
     samples = seen.samples[signature]
     if seen.fixed[signature] >= _PATIENCE or len(samples) <= _SEEN:
         return None

@@ -41,6 +41,8 @@ class Numbers:
         self.constants: dict[str, Any] = {}
         self.hashed = False  # was the hash of a placeholder asked for?
         self.sizes: dict[str, Sym] = {}  # those that are sizes of arguments
+        self.decided: set[str] = set()  # numbers that are fixed from now on
+        self.pinned_sizes = False  # did one of these pin a size?
 
     def of_size(self, size: Sym) -> Number:
         """A size of an argument as a number of the call."""
@@ -50,11 +52,14 @@ class Numbers:
 
     def decide(self, paths: Iterable[str]) -> None:
         """Values of these numbers decide something: they are part of what is checked."""
-        for path in paths:
-            if path in self.sizes:
-                self.sizes[path].pinned()
+        paths = [*paths]
+        sizes = [self.sizes[path] for path in paths if path in self.sizes]
+        for size in sizes:
+            size.pinned()
         paths = [path for path in paths if path not in self.sizes]
         new = [path for path in paths if path not in self.fixed]
+        self.decided.update(new)
+        self.pinned_sizes |= bool(sizes) and not self.decided.isdisjoint(paths)
         if new:
             self.fixed.update(dict.fromkeys(new, user_line()))
 

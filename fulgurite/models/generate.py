@@ -2,9 +2,9 @@
 
 In: a `Model` and ids of tokens. Out: tokens, one by one. A `Batch` has places (slots) for several
 texts at once, which may come and go at any time; its cache has as many places as the longest needs,
-in steps of `STEP`. `fg.jit` makes one plan for all its sizes (the third size that it meets is one
-that varies), and chunks of a prompt have three sizes only, so that nothing is compiled after a few
-requests, however long they are.
+in steps of `STEP`. `fg.jit` makes one plan for all its sizes, and chunks of a prompt have three
+sizes only; the third request makes the plans that the first ones had no need of, so that nothing is
+compiled after it, however long requests are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from .sampling import Sampler, SamplingOptions
 CHUNKS = (512, 128, 16)  # tokens of a prompt that are read at once; a chunk may be filled up
 STEP = 256  # places by which a cache grows
 GUESSES = 4  # tokens that a draft guesses at once
+REQUESTS = 3  # the one that makes the plans which earlier ones had no need of
+PLACES = 1  # the axis of a cache that grows
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Batch:
     """
 
     def __init__(self, model: Any, slots: int = 1) -> None:
+        self.model, self.requests = model, 0
         self.decoder: Decoder = model.decoder
         self.config, self.slots = model.config, slots
         self.lengths = [0] * slots  # tokens of each slot whose keys and values are kept
@@ -80,6 +83,12 @@ class Batch:
         self._keys: list[fg.Tensor] = []
         self._values: list[fg.Tensor] = []
         self._grow(1)
+
+    def admit(self, sizes: Sequence[int] = CHUNKS) -> None:
+        """Count a request; one of them makes the plans that none before it had a need of."""
+        self.requests += 1
+        if self.requests == REQUESTS and not {1, *sizes} <= self._runs.keys():
+            Batch(self.model, self.slots).warm(sizes)  # with a cache of its own
 
     def prefill(self, slot: int, ids: Sequence[int]) -> Array:
         """Read tokens into a slot, after those it has; logits of what comes after the last."""
@@ -168,15 +177,14 @@ class Batch:
             self._allocate(STEP)
 
     def warm(self, sizes: Sequence[int] = CHUNKS) -> None:
-        """Capture everything that requests of any length need: three sizes of the cache."""
-        least = sizes[0] // STEP
-        for times in (least + 1, least + 2, least + 3):
-            self._allocate(times * STEP)
-            for size in sizes:
-                self.read(0, [0] * size)
+        """Capture what requests of any length need and is not captured: chunks and a step."""
+        for size in sizes:
+            if size not in self._runs:
+                self.read(0, [0] * min(size, self.config.context))
+                self.lengths[0] = 0
+        if 1 not in self._runs:
             self.step({0: 0})
-            self.lengths[0] = 0
-        self._allocate(STEP)
+        self.lengths[0] = 0
 
     def _check(self, ids: Sequence[int]) -> None:
         wrong = [n for n in ids if not 0 <= n < self.config.vocabulary]
@@ -186,7 +194,10 @@ class Batch:
             )
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
-        run = self._runs.setdefault(size, fg.jit(_run))
+        if size not in self._runs:
+            grows = {PLACES: True}
+            self._runs[size] = fg.jit(_run, dynamic={"keys": grows, "values": grows})
+        run = self._runs[size]
         found = run(self.decoder, self.slots, ids, places, last, rows, self._keys, self._values)
         logits: Array = found.numpy()
         return logits
@@ -237,6 +248,7 @@ class Generator:
         options = options or SamplingOptions()
         ids = self.model.encode(prompt) if isinstance(prompt, str) else [int(n) for n in prompt]
         self.check(ids)
+        self.batch.admit()
         logits = self.batch.prefill(0, ids[self._reused(ids) :])
         self._held = list(ids)
         if self.draft is not None:

@@ -222,6 +222,7 @@ class Engine:
             place.waiting = deque(chunks[same:])
             place.request, place.count, place.token = request, 0, -1
             try:
+                self.batch.admit(READ)
                 place.sampler = Sampler(request.options, request.ids)
                 place.text = Text(self.model.text_stream(), request.options.stop)
             except Exception as error:

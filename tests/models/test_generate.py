@@ -68,7 +68,7 @@ def test_a_cache_grows_and_nothing_is_compiled_for_the_fourth_size(tmp_path: Pat
     batch.step({0: 7})
     batch.read(0, [8] * 16)
     assert fg.cache_stats()["schedule"]["misses"] == before
-    assert {n: run.captured for n, run in batch._runs.items()} == {1: 3, 16: 3, 128: 3, 512: 3}
+    assert {n: run.captured for n, run in batch._runs.items()} == {1: 1, 16: 1, 128: 1, 512: 1}
 
 
 @pytest.mark.device("cpu")
@@ -100,6 +100,32 @@ def test_nothing_is_compiled_after_the_third_long_request(tmp_path: Path, slots:
                 batch.release(slot)
     ask(0, 1000, 1)
     batch.step({slot: 5 for slot in range(slots)})
+    assert made() == before and batch.capacity > 3 * STEP
+
+
+@pytest.mark.device("cpu")
+@pytest.mark.parametrize("slots", [1, 3])
+def test_nothing_is_compiled_after_three_short_requests(tmp_path: Path, slots: int) -> None:
+    model = load(folder_of(tmp_path / "one", num_hidden_layers=1))
+    batch = Batch(model, slots)
+    ids = [3 + n % 200 for n in range(1000)]
+    right = model.decoder(fg.Tensor([ids])).numpy()[0]
+
+    def made() -> tuple[int, ...]:
+        counts = [run.captured for run in batch._runs.values()]
+        return fg.cache_stats()["schedule"]["misses"], *counts
+
+    for length in (3, 7, 5):
+        batch.admit()
+        batch.truncate(0, 0)
+        close(batch.prefill(0, ids[:length]), right[length - 1])
+        close(batch.step({0: ids[length]})[0], right[length])
+    before = made()
+    for slot, length in enumerate((200, 700, 990)):
+        batch.admit()
+        batch.truncate(slot % slots, 0)
+        close(batch.prefill(slot % slots, ids[:length]), right[length - 1])
+        close(batch.step({slot % slots: ids[length]})[slot % slots], right[length])
     assert made() == before and batch.capacity > 3 * STEP
 
 
