@@ -82,29 +82,35 @@ def check_dynamic(
     dynamic: Any,
 ) -> tuple[dict[Any, dict[int, Node]], dict[Any, frozenset[int]]]:
     """What `jit(dynamic=...)` was given, checked: axes with a variable, and those with none."""
-    found: dict[Any, dict[int, Node]] = {}
-    free: dict[Any, frozenset[int]] = {}
     if dynamic is None:
-        return found, free
+        return {}, {}
     if not isinstance(dynamic, Mapping):
         raise ArgumentError(f"dynamic is {dynamic!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}')
     for key, axes in dynamic.items():
-        if not isinstance(axes, Mapping) or not isinstance(key, str | int):
-            raise ArgumentError(
-                f"dynamic[{key!r}] is {axes!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}'
-            )
-        for axis, var in axes.items():
-            if not isinstance(axis, int) or not (isinstance(var, Var) or var is True):
-                raise ArgumentError(
-                    f"dynamic[{key!r}][{axis!r}] is {var!r}", 'give axes fg.Var("n", 1, 64) or True'
-                )
-        found[key] = {axis: var.node for axis, var in axes.items() if var is not True}
-        free[key] = frozenset([axis for axis, var in axes.items() if var is True])
+        _check_axes(key, axes)
+    found = {
+        key: {axis: var.node for axis, var in axes.items() if var is not True}
+        for key, axes in dynamic.items()
+    }
+    free = {
+        key: frozenset([axis for axis, var in axes.items() if var is True])
+        for key, axes in dynamic.items()
+    }
     if any(found.values()) and any(free.values()):
         raise ArgumentError(
             "dynamic has variables and axes without one", "give all axes a variable, or none"
         )
-    return {k: v for k, v in found.items() if v}, {k: v for k, v in free.items() if v}
+    return ({}, free) if any(free.values()) else (found, {})
+
+
+def _check_axes(key: Any, axes: Any) -> None:
+    if not isinstance(axes, Mapping) or not isinstance(key, str | int):
+        raise ArgumentError(f"dynamic[{key!r}] is {axes!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}')
+    for axis, var in axes.items():
+        if not isinstance(axis, int) or not (isinstance(var, Var) or var is True):
+            raise ArgumentError(
+                f"dynamic[{key!r}][{axis!r}] is {var!r}", 'give axes fg.Var("n", 1, 64) or True'
+            )
 
 
 def varying(axes: Mapping[int, Node], shape: tuple[int, ...], path: str) -> Varying:
