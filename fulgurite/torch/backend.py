@@ -16,6 +16,7 @@ from torch import fx
 
 from ..config import Options
 from ..errors import ArgumentError
+from .cached import Kept, keeping
 from .graph import Graph
 from .table import TABLE, name_of
 
@@ -40,16 +41,17 @@ def fulgurite(
         lambda m, i: torch._dynamo.disable(compiler(m, i), reason="it is compiled"),
         reason="it compiles",
     )
-    made = aot_module_simplified(
-        module,
-        list(inputs),
-        fw_compiler=compiler,
-        bw_compiler=backward,
-        inference_compiler=compiler,
-        decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
-        keep_inference_input_mutations=True,
-    )
+    with keeping(module, chosen) as kept:
+        made = aot_module_simplified(
+            module,
+            list(inputs),
+            fw_compiler=kept(compiler),
+            bw_compiler=kept(backward),
+            inference_compiler=kept(compiler),
+            decompositions=decompositions(),
+            partition_fn=min_cut_rematerialization_partition,
+            keep_inference_input_mutations=True,
+        )
     return torch._dynamo.disable(made, reason="it is compiled")
 
 
@@ -75,4 +77,4 @@ def decompositions() -> dict[Any, Any]:
 
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """A graph of ATen operators as a callable."""
-    return Graph(module, options).callable()
+    return Kept(module.graph, "", Graph(module.graph, options).callable())

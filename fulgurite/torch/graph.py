@@ -43,14 +43,14 @@ def watching() -> Iterator[list[Graph]]:
 class Graph:
     """One FX graph, and the programs that were made for it."""
 
-    def __init__(self, module: fx.GraphModule, options: dict[str, Any]) -> None:
-        self.module = module
+    def __init__(self, graph: fx.Graph, options: dict[str, Any]) -> None:
+        self.module = graph.owning_module  # of constants
         self.options = {k: v for k, v in options.items() if k != "eager_random"}
         self.eager_random = bool(options.get("eager_random"))
-        self.nodes = [n for n in module.graph.nodes if n.op == "call_function"]
-        self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        self.attributes = [n for n in module.graph.nodes if n.op == "get_attr"]
-        (last,) = [n for n in module.graph.nodes if n.op == "output"]
+        self.nodes = [n for n in graph.nodes if n.op == "call_function"]
+        self.placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        self.attributes = [n for n in graph.nodes if n.op == "get_attr"]
+        (last,) = [n for n in graph.nodes if n.op == "output"]
         self.results: list[Any] = list(last.args[0])
         self.refused: dict[fx.Node, str] = {}
         self.symbols = [i for i, n in enumerate(self.placeholders)

@@ -1,0 +1,246 @@
+"""A place in AOTAutograd's cache: a later process neither traces nor differentiates a graph again.
+
+In: the compilers that AOTAutograd calls, and the graph that dynamo captured. Out: compilers whose
+results torch keeps in its own cache (inductor's as well), and finds again by dynamo's graph, its
+inputs, torch's settings, the digest of our sources and the user's lines. torch's own key names
+inductor, Triton and its C++ compiler too, and takes longer than a graph to trace: ours leaves them
+out. What is kept of ours is text: the ATen graph as JSON, with sizes and strides of every
+value. It is lowered again, so options are those of the process that reads it, and its plan comes
+from our own store. A graph that the text has no words for (symbols, constants) is not kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd import autograd_cache
+from torch._inductor.output_code import OutputCode
+
+from ..config import config, current
+from ..core.digest import digest_of
+from ..runtime.cache.disk import store_for
+from ..runtime.cache.plan_cache import build_of
+from .graph import Graph
+from .lower import line_of
+
+SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
+_KINDS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
+
+
+_now: ContextVar[tuple[str, dict[str, Any]] | None] = ContextVar("build, options", default=None)
+
+
+class NotKept(autograd_cache.BypassAOTAutogradCache):  # type: ignore[misc]  # torch's has no types
+    """What the text of a graph has no words for."""
+
+
+class Kept(OutputCode):  # type: ignore[misc]  # nor has this
+    """A compiled graph as torch's cache keeps it: as text, until it is called for."""
+
+    def __init__(self, graph: fx.Graph | None, text: str, call: Any) -> None:
+        super().__init__()
+        self.graph, self.text, self.call = graph, text, call
+        self._boxed_call = True  # of the object: `torch._dynamo.disable` copies those
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return self.call(inputs)
+
+    def prepare_for_serialization(self) -> None:
+        """Nothing: the copy that torch asks this of has text already."""
+
+    def __reduce__(self) -> Any:
+        return Kept, (None, self.text if self.graph is None else written(self.graph), None)
+
+    def post_compile(self, *_: Any) -> None:
+        """Lower a graph that was read."""
+        if self.call is None:
+            now = _now.get()
+            assert now is not None, "our entries are found by our key alone"
+            self.call = Graph(read(self.text), now[1]).callable()
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        """No kernel of ours is in torch's bundles."""
+
+
+def is_kept(options: dict[str, Any]) -> str | None:
+    """The digest of our sources if graphs are kept in torch's cache; None if they are not."""
+    if not _join():
+        return None
+    with config(**{name: x for name, x in options.items() if name != "eager_random"}):
+        store = store_for(current())
+    return build_of(store) if store is not None else None
+
+
+@functools.cache
+def _join() -> bool:
+    """Make our key known to torch's cache; False if this torch's holds inductor's results only."""
+    names = ("autograd_cache_key", "sanitize_gm_for_cache", "check_cacheable")
+    settings: Any = torch._functorch.config
+    if not (
+        all([hasattr(settings, name) for name in SETTINGS])
+        and all([hasattr(autograd_cache, name) for name in names])
+        and hasattr(autograd_cache.AOTAutogradCacheDetails, "_init_fx_graph_hash_details")
+        and hasattr(autograd_cache, "BundledAOTAutogradResult")
+    ):
+        return False
+    theirs = autograd_cache.autograd_cache_key
+
+    def key(module: Any, inputs: Sequence[Any], *rest: Any) -> tuple[str, list[str]]:
+        if _now.get() is None:
+            found: tuple[str, list[str]] = theirs(module, inputs, *rest)
+            return found
+        return key_of(module, inputs, rest[0]), []
+
+    autograd_cache.autograd_cache_key = key
+    return True
+
+
+class Details(autograd_cache.AOTAutogradCacheDetails):  # type: ignore[misc]  # nor this
+    """What a graph of AOTAutograd depends on, less what only inductor's code does."""
+
+    def get_triton_source_codes_from_gm(self, gm: fx.GraphModule) -> list[str]:
+        """No kernel of Triton is in a graph that is kept."""
+        return []
+
+    def _init_fx_graph_hash_details(self, gm: Any, example_inputs: Any, fx_config: Any) -> None:
+        self.gm, self.example_inputs = gm, example_inputs
+        now = _now.get()
+        assert now is not None, "this key is asked for while a graph of ours is compiled"
+        self.versions = (torch.__version__, torch.version.git_version, now[0])
+
+
+def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
+    """The key of a graph that dynamo captured."""
+    gm = getattr(module, "gm", module)
+    with autograd_cache.sanitize_gm_for_cache(gm):
+        autograd_cache.check_cacheable(gm)
+        details = Details(gm, inputs, aot_config, {})
+        return f"f{autograd_cache.AOTAutogradCachePickler(gm).get_hash(details)}"
+
+
+@contextmanager
+def keeping(
+    module: fx.GraphModule, options: dict[str, Any]
+) -> Iterator[Callable[[Callable[..., Any]], Any]]:
+    """What makes a compiler one whose graphs torch's cache keeps, while a block runs."""
+    build = is_kept(options)
+    if build is None:
+        yield lambda compiler: compiler
+        return
+    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+
+    settings: Any = torch._functorch.config
+    lines = [str(node.meta.get("stack_trace")) for node in module.graph.nodes]
+    token = _now.set((digest_of("\n".join([build, *lines])), options))
+    try:
+        with settings.patch(SETTINGS):
+            yield lambda compiler: SerializableAOTDispatchCompiler(OutputCode, compiler)
+    finally:
+        _now.reset(token)
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def written(graph: fx.Graph) -> str:
+    """A graph of ATen operators as JSON: a row for each node."""
+    number: dict[fx.Node, int] = {}
+    rows = []
+    for node in graph.nodes:
+        if node.op not in ("placeholder", "call_function", "output"):
+            raise NotKept(f"a node is {node.op}")
+        target = _target(node) if node.op == "call_function" else str(node.target)
+        line = line_of(node)
+        where = [line.file, line.line, ".".join(line.scopes)] if line is not None else None
+        args, named = _word(node.args, number), _word(dict(node.kwargs), number)
+        rows.append([node.op, node.name, target, args, named, _known(node.meta.get("val")), where])
+        number[node] = len(number)
+    return json.dumps(rows)
+
+
+def _target(node: fx.Node) -> str:
+    if node.target is operator.getitem:
+        return "getitem"
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise NotKept(f"{node.target} is no operator")
+    return str(node.target)
+
+
+def _word(x: Any, number: dict[fx.Node, int]) -> Any:
+    """An argument as JSON; what JSON has not is a dictionary with its kind."""
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    if isinstance(x, fx.Node):
+        return {"node": number[x]}
+    if isinstance(x, list | tuple):
+        return [_word(each, number) for each in x]
+    if isinstance(x, dict):
+        return {"dict": {name: _word(each, number) for name, each in x.items()}}
+    if isinstance(x, complex):
+        return {"complex": [x.real, x.imag]}
+    if isinstance(x, torch.device):
+        return {"device": str(x)}
+    if type(x) in _KINDS:
+        return {_KINDS[type(x)]: str(x).removeprefix("torch.")}
+    raise NotKept(f"an argument is {type(x).__name__}")
+
+
+def _known(val: Any) -> Any:
+    """What torch knows of a value, as JSON."""
+    if isinstance(val, list | tuple):
+        return [_known(each) for each in val]
+    if not isinstance(val, torch.Tensor):
+        return _word(val, {})
+    sizes = [*val.shape, *val.stride()]
+    if not all([isinstance(n, int) for n in sizes]):
+        raise NotKept("a size is a symbol")
+    if val.device.type != "cpu" or val.layout is not torch.strided or val.is_neg() or val.is_conj():
+        raise NotKept(f"a tensor is {val.layout} on {val.device}")
+    return {"tensor": [str(val.dtype).removeprefix("torch."), list(val.shape), list(val.stride())]}
+
+
+def read(text: str) -> fx.Graph:
+    """The graph of a text."""
+    graph, nodes = fx.Graph(), list[fx.Node]()
+    for op, name, target, args, named, val, where in json.loads(text):
+        found = _function(target) if op == "call_function" else target
+        node = graph.create_node(op, found, tuple(_read(args, nodes)), _read(named, nodes), name)
+        node.meta["val"] = _read(val, nodes)
+        if where is not None:
+            node.meta["stack_trace"] = f'File "{where[0]}", line {where[1]}'
+            node.meta["nn_module_stack"] = {"": (where[2],)}
+        nodes.append(node)
+    return graph
+
+
+def _function(target: str) -> Any:
+    if target == "getitem":
+        return operator.getitem
+    space, name, overload = target.split(".")
+    return getattr(getattr(getattr(torch.ops, space), name), overload)
+
+
+def _read(x: Any, nodes: Sequence[fx.Node]) -> Any:
+    if isinstance(x, list):
+        return [_read(each, nodes) for each in x]
+    if not isinstance(x, dict):
+        return x
+    ((kind, value),) = x.items()
+    if kind == "node":
+        return nodes[value]
+    if kind == "dict":
+        return {name: _read(each, nodes) for name, each in value.items()}
+    if kind == "tensor":
+        dtype, size, stride = value
+        return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="meta")
+    if kind == "complex":
+        return complex(*value)
+    return torch.device(value) if kind == "device" else getattr(torch, value)

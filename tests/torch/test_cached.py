@@ -1,0 +1,136 @@
+"""Tests of graphs in AOTAutograd's cache: found again, right, and only where they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch._functorch._aot_autograd import autograd_cache
+
+from fulgurite.torch import cached
+from fulgurite.torch.graph import watching
+from fulgurite.torch.lower import line_of
+
+pytestmark = pytest.mark.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
+
+
+def again(function: Callable[..., Any], *args: Any, **named: Any) -> tuple[Any, dict[str, int]]:
+    """What a function gives, compiled as a new process would, and what torch's cache counted."""
+    torch._dynamo.reset()
+    counters.clear()
+    found = torch.compile(function, backend="fulgurite", **named)(*args)
+    return found, dict(counters["aot_autograd"])
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Options under which plans are kept, in a folder of this test."""
+    return {"disk_cache": True, "cache_dir": str(tmp_path / "ours")}
+
+
+def test_a_step_of_training_is_found_again_with_its_values_and_updates(
+    options: dict[str, Any],
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.GELU(), torch.nn.Flatten(),
+        torch.nn.Linear(144, 5),
+    )  # fmt: skip
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    x, seen = torch.randn(2, 3, 8, 8), []
+    for what in ("saved", "hit"):
+        model.load_state_dict(state)
+        model.zero_grad()
+        result, counts = again(model, x, options=options)
+        result.square().sum().backward()
+        assert counts[f"autograd_cache_{what}"] == 1
+        grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        seen.append([result.detach(), *grads, *[b.clone() for b in model.buffers()]])
+    model.load_state_dict(state)
+    model.zero_grad()
+    model(x).square().sum().backward()
+    theirs = [p.grad for p in model.parameters()]
+    for first, second in zip(*seen, strict=True):
+        assert torch.equal(first, second)
+    for ours, other in zip(seen[1][1:7], theirs, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-4)
+
+
+def test_views_writes_and_several_kinds_of_arguments_survive(options: dict[str, Any]) -> None:
+    def function(x: Any, y: Any) -> Any:
+        y.add_(1)
+        z = torch.full((3,), float("inf"), dtype=torch.float64)
+        low, high = x.split([1, 2], 1)
+        return x.t(), low.sum(), high.to(torch.float64), z, y[1:], torch.var_mean(x, dim=(0, 1))
+
+    for what in ("saved", "hit"):
+        x, ours, theirs = torch.randn(4, 3), torch.zeros(3), torch.zeros(3)
+        found, counts = again(function, x, ours, options=options)
+        wanted = function(x, theirs)
+        assert counts[f"autograd_cache_{what}"] == 1
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(ours, theirs)
+        assert found[0].stride() == wanted[0].stride()
+
+
+def test_other_lines_or_options_without_a_disk_are_another_graph_or_none(
+    options: dict[str, Any],
+) -> None:
+    def one(x: Any) -> Any:
+        return x.sin() + 1
+
+    def other(x: Any) -> Any:
+        return x.sin() + 1
+
+    x = torch.ones(3)
+    assert again(one, x, options=options)[1]["autograd_cache_saved"] == 1
+    assert again(one, x, options=options)[1]["autograd_cache_hit"] == 1
+    assert again(other, x, options=options)[1]["autograd_cache_miss"] == 1
+    assert again(one, torch.ones(4), options=options)[1]["autograd_cache_miss"] == 1
+    assert again(one, x, options=options | {"disk_cache": False})[1] == {}
+
+
+def test_lines_of_the_user_are_those_of_the_first_process(options: dict[str, Any]) -> None:
+    def function(x: Any) -> Any:
+        return x.exp() * 2
+
+    lines = []
+    for _ in range(2):
+        with watching() as graphs:
+            again(function, torch.ones(3), options=options)
+        lines.append([str(line_of(node)) for node in graphs[0].nodes])
+    assert lines[0] == lines[1] and __file__ in lines[0][0]
+
+
+def test_symbols_and_constants_are_not_kept_and_stay_right(options: dict[str, Any]) -> None:
+    def constants(x: Any) -> Any:
+        return x + torch.tensor([1.0, 2.0, 3.0])
+
+    for _ in range(2):
+        found, counts = again(constants, torch.ones(3), options=options)
+        assert counts.get("autograd_cache_hit", 0) == 0
+        assert found.tolist() == [2.0, 3.0, 4.0]
+        found, counts = again(lambda x: x * x.shape[0], torch.ones(3), dynamic=True,
+                              options=options)  # fmt: skip
+        assert counts.get("autograd_cache_hit", 0) == 0
+        assert found.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_the_key_of_other_backends_is_torchs_own(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again(lambda x: x + 1, torch.ones(2), options=options)
+    asked = []
+    monkeypatch.setattr(cached, "key_of", lambda *args: asked.append(args))
+    with pytest.raises(AttributeError):
+        autograd_cache.autograd_cache_key(None, [], None)
+    assert not asked
