@@ -147,7 +147,7 @@ class GemmTiling:
     direct_byte_rows: int = 4  # for more it pays to pack bytes by fours
     direct_dot_columns: int = 64  # of windows along k that are summed without packing
     direct_dot_tile_columns: int = 16  # of a tile where there are more: it shares one table
-    direct_dot_masks: int = 1 << 24  # of lanes, too many to be worth keeping
+    direct_dot_stack_bytes: int = 4 << 20  # of a thread's stack, half of the usual
     direct_pieces: int = 4  # of memory that are swept over together: their masks are loaded at once
     direct_rows: int = 2  # whose accumulators are in registers at a time, in two chains each
     direct_tile_rows: int = 96  # of a tile at most

@@ -190,7 +190,7 @@ class DirectDot(Strategy):
         if not may_be_direct(gemm) or not gemm.is_vector or left is None or right is None:
             return False
         columns = direct_dot_columns(gemm)
-        if columns is None or gemm.steps * columns > GEMM.direct_dot_masks:
+        if columns is None or _lane_tables_bytes(gemm) > GEMM.direct_dot_stack_bytes:
             return False
         run, parts = left.folded[-1][0], [size for size, _ in left.folded if size > 1]
         if left.step("folded") != 1 or run % right.folded[-1][0] or len(parts) > 2:
@@ -389,6 +389,17 @@ def may_be_direct(gemm: Gemm) -> bool:
         return False
     fours = gemm.rows > GEMM.direct_byte_rows or gemm.right.is_dense
     return not (gemm.registers.dot and fours)
+
+
+def _lane_tables_bytes(gemm: Gemm) -> int:
+    """What a thread's stack holds while the lanes of all steps of k are looked up: of each lane the
+    values of its conditions, of each run of memory its begin, and of each vector its pieces."""
+    right = gemm.right_view
+    assert right is not None
+    runs = gemm.steps // right.folded[-1][0] + 3
+    vectors = gemm.steps // gemm.target.lanes + 2
+    rows = 1 + len([c for c in right.conditions if c.asks])
+    return 4 * gemm.steps * rows + 16 * runs + 8 * vectors + 16 * (runs + vectors)
 
 
 def direct_dot_columns(gemm: Gemm) -> int | None:

@@ -130,3 +130,11 @@ def test_tiles_between_the_first_and_the_last_share_what_is_known_of_windows() -
         assert found is not None
         geometry = Geometry(found[0].as_kind(found[1].kind), found[1].tiles)
         assert geometry.direct_tables == (3 if shared else geometry.wide)
+
+
+@pytest.mark.parametrize(("size", "direct"), [(64, True), (512, True), (1024, False)])
+def test_lanes_along_k_are_as_many_as_a_stack_has_tables_for(size: int, direct: bool) -> None:
+    image, back, weights = memory(1, 2, size, size), memory(1, 2, size, size), memory(2, 1, 3, 3)
+    found = fg.grad(lambda w: (fg.conv2d(image, w, padding=1, groups=2) * back).sum())(weights)
+    plan = plan_gemm(*lowered(found), AVX512)
+    assert (plan is not None and plan.kind is GemmKind.DIRECT_DOT) == direct
