@@ -80,8 +80,32 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
         found = _again(found, given, lambda other: judged(other, *[
             _fresh(model, state, which, other, train) for which in (call, model)
         ]))  # fmt: skip
-    row |= {"error": found.error, "why": found.why, "judged": found.judged}
+    why = found.why
+    if not found.agrees and found.judged:
+        why += _in_float64(model, state, given, train, backend)
+    row |= {"error": found.error, "why": why, "judged": found.judged}
     return row | {"status": "agrees" if found.agrees else "differs"}
+
+
+def _in_float64(model: Any, state: Any, given: dict[str, Any], train: bool, backend: str) -> str:
+    """How far both are apart in float64, where rounding decides nothing: the graph is right if it
+    is little, and what differs in float32 are signs of values next to 0, and what follows."""
+    import torch
+
+    model.load_state_dict(state)
+    wide = copy.deepcopy(model).double()
+    first = copy.deepcopy(wide.state_dict())
+    moved = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
+    try:
+        theirs = _step(wide, wide, moved, train)
+        wide.load_state_dict(first)
+        torch._dynamo.reset()
+        ours = _step(wide, torch.compile(wide, backend=backend), moved, train)
+    except Exception as problem:
+        return f"; in float64: {_text(problem)}"
+    scale = max([float(t.abs().max()) for t in theirs if t.numel()], default=0.0)
+    far = [float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    return f"; computed in float64 both are {max(far, default=0.0) / max(scale, 1e-300):.0e} apart"
 
 
 def _again(
