@@ -89,7 +89,7 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
 
 def _in_float64(model: Any, state: Any, given: dict[str, Any], train: bool, backend: str) -> str:
     """How far both are apart in float64, where rounding decides nothing: the graph is right if it
-    is little, and what differs in float32 are signs of values next to 0, and what follows."""
+    is little, and float32 differs by rounding (values next to 0 may change their sign)."""
     import torch
 
     model.load_state_dict(state)
