@@ -3,6 +3,8 @@
 Run `python bench/onnx_models.py [--only NAME ...] [--threads 1 2] [--save]` with a Python that has
 `onnx` and `onnxruntime`. Both run in one process for each model and number of threads and take
 turns; a figure is the least time of many calls, so that others on the machine disturb both alike.
+A turn begins when threads of the other lie down: those of onnxruntime wait busily for 35 ms of
+processor time after each call, on the core that our second thread needs.
 On a busy machine `--busy` counts processor time, of all threads together, in place of wall time.
 Outputs are compared; where they differ by more than quantised steps may, the cell says so.
 """
@@ -64,6 +66,8 @@ def measure(name: str, threads: int, seconds: float, busy: bool = False) -> dict
         call()
     for _ in range(TURNS):
         for call in least:
+            settle()
+            call()  # wakes its threads
             end = time.perf_counter() + seconds / TURNS / 2
             while True:
                 start = clock()
@@ -75,6 +79,16 @@ def measure(name: str, threads: int, seconds: float, busy: bool = False) -> dict
         "ours_ms": least[ours] * 1e3, "ort_ms": least[theirs] * 1e3, "first_s": first_s,
         "session_s": session_s, "error": distance(found, wanted),
     }  # fmt: skip
+
+
+def settle(patience: float = 1.0) -> None:
+    """Wait until no thread of this process is busy, so that none of the other's pool is."""
+    end = time.perf_counter() + patience
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - before < 0.001:
+            return
 
 
 def distance(found: list[Any], wanted: list[Any]) -> float:
