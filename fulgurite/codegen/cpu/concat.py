@@ -20,8 +20,8 @@ from .llvm.emitter import Emitter, scalar_type
 from .tiling import CPU
 
 _FIELDS = (
-    "begin", "end", "param", "source", "result", "chunks", "chunk", "run", "blocks", "block",
-    "rows", "source_row", "result_row", "source_outer", "result_outer",
+    "begin", "end", "param", "source", "result", "chunks", "chunk", "run", "step", "blocks",
+    "block", "rows", "source_row", "result_row", "source_outer", "result_outer",
 )  # fmt: skip
 
 
@@ -36,15 +36,8 @@ def concats(kernel: IndexKernel, dtypes: Sequence[DType]) -> KernelText | None:
         units = row[1]
         numbers += row
     text = _text(dtypes[-1])
-    elements = sum([p.run * _count(p.rows) for p in pieces])
+    elements = sum([p.elements for p in pieces])
     return KernelText(text, (Launch("kernel", units, 2 * elements),), (), tuple(numbers))
-
-
-def _count(rows: Sequence[Row]) -> int:
-    count = 1
-    for row in rows:
-        count *= row.steps
-    return count
 
 
 def _numbers(piece: Piece, begin: int) -> list[int]:
@@ -55,8 +48,8 @@ def _numbers(piece: Piece, begin: int) -> list[int]:
     chunks, blocks = -(-piece.run // chunk), -(-row.steps // block)
     return [
         begin, begin + outer.steps * blocks * chunks, piece.param, piece.source, piece.result,
-        chunks, chunk, piece.run, blocks, block, row.steps, row.source_step, row.result_step,
-        outer.source_step, outer.result_step,
+        chunks, chunk, piece.run, piece.step, blocks, block, row.steps,
+        row.source_step, row.result_step, outer.source_step, outer.result_step,
     ]  # fmt: skip
 
 
@@ -82,30 +75,31 @@ def _text(dtype: DType) -> str:
     def least(a: str, b: str) -> str:
         return e.call("i64", "llvm.smin.i64", f"i64 {a}", f"i64 {b}")
 
-    def move(kind: str, source: str, result: str, place: str) -> None:
-        ends = [e.let(f"getelementptr {inner}, ptr {p}, i64 {place}") for p in (source, result)]
+    def move(kind: str, source: str, result: str, place: str, step: str = "1") -> None:
+        ends = at(source, (place, step)), at(result, (place, "1"))
         value = e.let(f"load {kind}, ptr {ends[0]}, align 1")
         e.line(f"store {kind} {value}, ptr {ends[1]}, align 1")
 
-    def run(source: str, result: str, count: str) -> None:
+    def run(source: str, result: str, count: str, step: str) -> None:
         last = e.let(f"sub i64 {count}, {lanes}")
         kind = f"<{lanes} x {inner}>"
 
-        def each(kind: str, step: int, stop: str) -> None:
+        def each(kind: str, stride: int, stop: str, apart: str) -> None:
             def once(place: str, _: list[str]) -> list[str]:
-                move(kind, source, result, place)
+                move(kind, source, result, place, apart)
                 return []
 
-            e.loop("0", stop, step, [], once)
+            e.loop("0", stop, stride, [], once)
 
         def by_vectors() -> None:
-            each(kind, lanes, last)
+            each(kind, lanes, last, "1")
             move(kind, source, result, last)
 
         def one_by_one() -> None:
-            each(inner, 1, count)
+            each(inner, 1, count, step)
 
-        e.either(e.let(f"icmp sge i64 {last}, 0"), by_vectors, one_by_one)
+        long, near = e.let(f"icmp sge i64 {last}, 0"), e.let(f"icmp eq i64 {step}, 1")
+        e.either(e.let(f"and i1 {long}, {near}"), by_vectors, one_by_one)
 
     def piece(index: str, _: list[str]) -> list[str]:
         far = e.let(f"mul i64 {index}, {len(_FIELDS)}")
@@ -124,13 +118,13 @@ def _text(dtype: DType) -> str:
             rows = least(n["block"], e.let(f"sub i64 {n['rows']}, {top}"))
             count = least(n["chunk"], e.let(f"sub i64 {n['run']}, {begin}"))
             here, there = [
-                at(p, (outer, n[f"{side}_outer"]), (top, n[f"{side}_row"]), (begin, "1"))
-                for side, p in (("source", source), ("result", result))
+                at(p, (outer, n[f"{side}_outer"]), (top, n[f"{side}_row"]), (begin, step))
+                for side, p, step in (("source", source, n["step"]), ("result", result, "1"))
             ]
 
             def one(row: str, _: list[str]) -> list[str]:
                 ends = at(here, (row, n["source_row"])), at(there, (row, n["result_row"]))
-                run(*ends, count)
+                run(*ends, count, n["step"])
                 return []
 
             e.loop("0", rows, 1, [], one)

@@ -20,7 +20,7 @@ from ...core.ops.index import FOLD, LOAD, STORE
 from ...core.ops.leaf import CONST, IOTA, PARAM, SINK
 from ...core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE
 from ...core.shape import upper
-from ..ir.affine import Affine
+from ..ir.affine import Affine, axes_of
 from ..ir.kernel import Kernel
 from ..ir.lower import lower
 from ..ir.queries import free_axes
@@ -96,15 +96,22 @@ def _gathered(
     results = max(stores, key=lambda steps: _count(steps, sizes), default={})
     total = 0
     for load in loads:
-        steps = _steps(load.arg[1], sizes)
+        steps, cut = _steps(load.arg[1], sizes), _divided(load.arg[1], sizes)
         if folded:
-            run = max([sizes[a] for a in steps], default=short)
+            run = max([sizes[a] for a in steps if a not in cut], default=1 if cut else short)
         else:
-            run = _run(steps, results, sizes)
-        again = not folded and len(steps) < len(results)  # it is read for many results
+            run = _run({a: step for a, step in steps.items() if a not in cut}, results, sizes, cut)
+        axes = cut.union(steps)
+        again = not folded and len(axes) < len(results)  # it is read for many results
         if run < short and not again:
-            total += _count(steps, sizes)
+            total += _count(axes, sizes)
     return total
+
+
+def _divided(index: Affine, sizes: Sequence[int]) -> frozenset[int]:
+    """The axes that an index divides, or takes the rest of: steps along them are of no one size."""
+    divisions = (0, tuple([term for term in index[1] if isinstance(term[0], tuple)]))
+    return frozenset([a for a in axes_of(divisions) if sizes[a] > 1])
 
 
 def _steps(index: Affine, sizes: Sequence[int]) -> dict[int, int]:
@@ -116,9 +123,11 @@ def _count(axes: Iterable[int], sizes: Sequence[int]) -> int:
     return prod([sizes[a] for a in axes])
 
 
-def _run(steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int]) -> int:
+def _run(
+    steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int], cut: frozenset[int]
+) -> int:
     """How many results in a row are neighbours in memory, or equally far apart."""
-    ends = {step: a for a, step in results.items()}
+    ends = {step: a for a, step in results.items() if a not in cut}
     run, unit = 1, steps.get(ends.get(1, -1), 0)
     while run in ends and steps.get(ends[run], 0) == unit * run:
         run *= sizes[ends[run]]

@@ -3,13 +3,14 @@
 In: an `IndexKernel`. Out: its `Piece`s, or None. A choice that asks where an axis is (`where` of
 an index below a number, or of conditions of loads) is decided on either side of a place: so axes
 are cut there (index-set splitting), and a piece is a box of them in which nothing is left to ask.
-Each is a copy of strided rows of runs that lie together on both sides. All of it is numbers: how
-many parts there are, and of which params, is no part of a text.
+Each is a copy of strided rows of runs that lie together on both sides; a few may be gathered. All
+of it is numbers: how many parts there are, and of which params, is no part of a text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 from ...core.dtype import decode
@@ -18,7 +19,7 @@ from ...core.node import Node, Source
 from ...core.ops.elementwise import CAST, LT, WHERE
 from ...core.ops.index import INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST
-from ...graph.ir.affine import Affine, Condition, bounds
+from ...graph.ir.affine import Affine, Atom, Condition, bounds
 from ...graph.ir.lower import IndexKernel
 
 Box: TypeAlias = "tuple[tuple[int, int], ...]"  # from and to, of each axis
@@ -31,6 +32,7 @@ class ConcatForm:
     pieces: int = 256  # that a table has, at most
     row_axes: int = 2  # of a piece, after neighbours are merged
     least_run: int = 8  # elements: shorter ones are lanes of a relayout
+    apart_share: int = 4  # part of all elements that may lie apart, and be copied one by one
     vector_bytes: int = 64  # that are copied at once
 
 
@@ -53,6 +55,12 @@ class Piece(NamedTuple):
     result: int
     rows: tuple[Row, ...]  # outermost first
     run: int
+    step: int  # between elements of a run, where they come from
+
+    @property
+    def elements(self) -> int:
+        """How many are copied."""
+        return self.run * prod([row.steps for row in self.rows])
 
 
 class _Undecided(Exception):
@@ -70,7 +78,9 @@ def find_concat(kernel: IndexKernel) -> list[Piece] | None:
         pieces = [_piece(store, box, load) for box, load in loads]
     except _Undecided:
         return None
-    return pieces if 1 < len(pieces) <= FORM.pieces else None
+    apart = FORM.apart_share * sum([p.elements for p in pieces if p.step != 1])
+    fits = 1 < len(pieces) <= FORM.pieces and apart <= sum([p.elements for p in pieces])
+    return pieces if fits else None
 
 
 def _may_be(store: Node) -> bool:
@@ -132,15 +142,26 @@ def _sides(conditions: Sequence[Condition], box: Box) -> tuple[list[Box], list[B
     """The parts of a box where conditions hold, and where one does not."""
     inside, outside = [box], list[Box]()
     for (start, terms), size in conditions:
-        if len(terms) != 1 or terms[0][1] != 1 or not isinstance(terms[0][0], int):
+        axis, step = _outermost(terms, box)
+        if start % step or size % step:
             raise _Undecided
-        axis = terms[0][0]
-        cuts = [(a, b) for part in inside for a, b in [_cut(part, axis, -start)]]
+        cuts = [(a, b) for part in inside for a, b in [_cut(part, axis, -start // step)]]
         outside += [below for below, _ in cuts if below is not None]
-        cuts = [_cut(above, axis, size - start) for _, above in cuts if above is not None]
+        cuts = [_cut(above, axis, (size - start) // step) for _, above in cuts if above is not None]
         outside += [above for _, above in cuts if above is not None]
         inside = [below for below, _ in cuts if below is not None]
     return inside, outside
+
+
+def _outermost(terms: Sequence[tuple[Atom, int]], box: Box) -> tuple[int, int]:
+    """The axis that an index goes furthest along, and its step: others stay within one step."""
+    if not terms:
+        raise _Undecided
+    axis, step = max(terms, key=lambda term: term[1])
+    low, high = _bounds((0, tuple([term for term in terms if term[0] != axis])), box)
+    if not isinstance(axis, int) or low < 0 or high >= step:
+        raise _Undecided
+    return axis, step
 
 
 def _cut(box: Box, axis: int, place: int) -> tuple[Box | None, Box | None]:
@@ -162,9 +183,9 @@ def _piece(store: Node, box: Box, load: Node) -> Piece:
               for index in (source, result)]  # fmt: skip
     rows = [Row(high - low, steps.get(a, 0), goals.get(a, 0)) for a, (low, high) in enumerate(box)]
     *rows, inner = _merged([r for r in rows if r.steps > 1]) or [Row(1, 1, 1)]
-    if inner[1:] != (1, 1) or inner.steps < FORM.least_run or len(rows) > FORM.row_axes:
+    if inner[2] != 1 or inner.steps < FORM.least_run or len(rows) > FORM.row_axes:
         raise _Undecided
-    return Piece(load.arg[0], begins[0], begins[1], tuple(rows), inner.steps)
+    return Piece(load.arg[0], begins[0], begins[1], tuple(rows), inner.steps, inner.source_step)
 
 
 def _merged(rows: Sequence[Row]) -> list[Row]:

@@ -89,8 +89,9 @@ def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitT
 
 
 def unit_elements(
-    order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable, size: int, units: int
-) -> int:
+    order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable, size: int,
+    units: int,
+) -> int:  # fmt: skip
     """Elements of a unit along a vector axis of some size: of folds that are dear fewer, where
     `units` along other axes are too few. Short pieces of rows cost little beside the work."""
     work = [(n.op.cost, prod([sizes[a] for a in free[n]])) for n in order]
@@ -109,7 +110,9 @@ def _computes_twice(
     """True if dear values that some folds take in are results too: parts share no such values."""
     if table.dear is None:
         return False
-    inside = {n for fold in long for n in fold.slice if n is not fold and free[n] >= set(fold.arg[1])}
+    inside = {
+        n for fold in long for n in fold.slice if n is not fold and free[n] >= set(fold.arg[1])
+    }  # fmt: skip
     seen: dict[Node, None] = {}
     stack = list(kernel.body.src)
     while stack:

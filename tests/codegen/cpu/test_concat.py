@@ -84,3 +84,33 @@ def test_what_is_computed_padded_or_turned_is_left_to_others() -> None:
         "short": fg.concat([x[:, :3], x[:, :3]], 1),
     }  # fmt: skip
     assert [n for n, t in left.items() if concats(*lowered(t.contiguous())) is not None] == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("small", [2, 30, 299])
+def test_a_small_part_that_lies_apart_is_copied_one_by_one(dtype: str, small: int) -> None:
+    rng = np.random.default_rng(0)
+    large = (100 * rng.standard_normal((1200, 8))).astype(dtype)
+    turned = (100 * rng.standard_normal((8, small))).astype(dtype)
+    for order in (1, -1):
+        both = [fg.from_numpy(large), fg.from_numpy(turned).T][::order]
+        tensor = fg.concat(both, 0).contiguous()
+        assert concats(*lowered(tensor)) is not None
+        (found,), _ = run(tensor, seed=2)
+        np.testing.assert_array_equal(found, np.concatenate([large, turned.T][::order], 0))
+
+
+def test_an_axis_that_falls_apart_is_cut_between_steps_of_its_outermost_one() -> None:
+    rng = np.random.default_rng(1)
+    large = rng.standard_normal((1, 2400, 4)).astype(np.float32)
+    image = rng.standard_normal((1, 8, 15, 20)).astype(np.float32)
+    view = fg.from_numpy(image).transpose((0, 2, 3, 1)).reshape((1, 600, 4))
+    tensor = fg.concat([fg.from_numpy(large), view], 1).contiguous()
+    pieces = find_concat(lowered(tensor)[0])
+    assert pieces is not None and {p.step for p in pieces} == {1, 300}
+    (found,), _ = run(tensor, seed=3)
+    wanted = image.transpose(0, 2, 3, 1).reshape(1, 600, 4)
+    np.testing.assert_array_equal(found, np.concatenate([large, wanted], 1))
+    odd = fg.concat([fg.from_numpy(large)[:, :2399], view], 1).contiguous()  # between two steps
+    (found,), _ = run(odd, seed=3)
+    np.testing.assert_array_equal(found, np.concatenate([large[:, :2399], wanted], 1))

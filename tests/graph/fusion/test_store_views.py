@@ -69,6 +69,18 @@ def test_numbers_are_counted_that_are_read_one_by_one() -> None:
         assert work.gathered == (x.size if gathers else 0), name
 
 
+def test_what_is_divided_to_be_found_is_stored_before_it_is_joined() -> None:
+    sizes = ((1, 12, 60, 80), (1, 8, 30, 40), (1, 8, 15, 20))
+    heads = [given(*size, seed=n) for n, size in enumerate(sizes)]  # of a detector
+    last = given(1, 240, 4, seed=3)
+    cut = [fg.reshape(fg.moveaxis(h, 1, -1), (1, h.size // 4, 4)) for h in heads]
+    joined = fg.concat([*cut, last], axis=1)
+    for result in (joined.contiguous(), fg.softmax(joined, axis=-1)):
+        assert {(1, 60, 80, 12), (1, 30, 40, 8)} <= set(stored(result))
+    wanted = [np.moveaxis(h.numpy(), 1, -1).reshape(1, -1, 4) for h in heads]
+    np.testing.assert_array_equal(joined.numpy(), np.concatenate([*wanted, last.numpy()], axis=1))
+
+
 @pytest.mark.parametrize("gradient", [False, True])
 def test_a_block_of_joined_layers_stores_what_it_joins(gradient: bool) -> None:
     growth, layers = 8, 6
