@@ -12,12 +12,14 @@ Everything is in the device's memory; the host reads only what decides how it go
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..config import current
+from .._lazy import FORK_LOCK
+from ..config import Options, current
 from ..core.cache import WeakCache
 from ..core.context import Table
 from ..core.node import Node, toposort
@@ -25,13 +27,14 @@ from ..core.ops.body import Body, close
 from ..core.ops.control import COND, LOOP, Loop
 from ..core.ops.effect import HOSTS
 from ..core.ops.leaf import PARAM, VAR
+from ..graph.ir.cache_key import normalize
 from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.memory.in_place import Pair
+from .cache.plan_cache import kept_plans
 from .device import Buffer, Device, Pass, Values
 from .host.evaluate import evaluate, size_value
-from .pipeline import body_context, planned, schedule_of
 from .plan import Plan
-from .plan_key import cache_key
+from .plan_key import cache_key, has_patterns
 from .step_executor import StepCode, concrete
 
 BODIES: Table[WeakCache[tuple[object, ...], Plan]] = Table(lambda: WeakCache("bodies"))
@@ -93,16 +96,42 @@ def donated(kernel: Kernel, body: Body, read: Sequence[int]) -> tuple[Pair, ...]
 
 def plan_of(body: Body, inputs: int, device: str, over: tuple[Pair, ...] = ()) -> Plan:
     """The plan of a body, found or made now."""
-    context = body_context(current(), device, inputs, over)
-    key = (*cache_key(device, context.options, over), inputs, body)
-    return BODIES().get_or_make(key, lambda: planned(body.sink, context)[0])
+    options = replace(current(), tier="native")  # many steps pay for compiling
+    key = (*cache_key(device, options, over), inputs, body)
+    return BODIES().get_or_make(key, lambda: _kept_plan(body, inputs, device, options, over))
+
+
+def _kept_plan(
+    body: Body, inputs: int, device: str, options: Options, over: tuple[Pair, ...]
+) -> Plan:
+    """A body's plan from the disk, or made now and kept there for the next process."""
+
+    def made() -> Plan:
+        with FORK_LOCK:
+            from .pipeline import Context, planned
+        return planned(body.sink, Context(options, device, inputs, over, body=True))[0]
+
+    normal = normalize(body.roots)
+    kept = None if has_patterns(options) else kept_plans(device, options, normal)
+    key = kept.key(normal, {}, device, options, over, body=True) if kept is not None else None
+    if kept is None or key is None:
+        return made()
+    with kept.look(key, normal) as found:
+        if found is None:
+            found = made()
+            kept.keep(key, found, normal)
+        return found
 
 
 def schedules(kernel: Kernel, device: str) -> list[Schedule]:
     """The kernels of the bodies that a loop or a choice runs, of which nothing is compiled."""
+    with FORK_LOCK:
+        from .pipeline import Context, schedule_of
+    options = replace(current(), tier="native")
     return [
         schedule_of(
-            body.sink, body_context(current(), device, len(read), donated(kernel, body, read))
+            body.sink,
+            Context(options, device, len(read), donated(kernel, body, read), body=True),
         )
         for body, read in asked_bodies(kernel)
     ]

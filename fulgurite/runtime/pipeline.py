@@ -10,7 +10,7 @@ exported schedules, and estimates of what a graph would cost. So what is shown i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._lazy import FORK_LOCK
@@ -295,13 +295,6 @@ def laid_in_order(sink: Node, context: Context) -> Schedule:
     found = run_pipeline(sink, context, passes_up_to(PIPELINE, "plan_memory"))
     assert isinstance(found, Schedule)
     return found
-
-
-def body_context(
-    options: Options, device: str, inputs: int, over: tuple[Pair, ...] = ()
-) -> Context:
-    """How the bodies of loops and choices are made: many steps pay for compiling."""
-    return Context(replace(options, tier="native"), device, inputs, over, body=True)
 
 
 # --- passes --------------------------------------------------------------------------------------

@@ -44,13 +44,15 @@ class PlanCache:
 
     def key(
         self, normal: Normal, lifted: dict[int, DType], device: str, options: Options,
-        donated: tuple[tuple[int, int], ...] = (),
+        donated: tuple[tuple[int, int], ...] = (), body: bool = False,
     ) -> str | None:  # fmt: skip
-        """What the plan is kept under, if it can be."""
+        """What the plan of a graph, or of the body of a loop, is kept under, if it can be."""
         build = build_of(self.store)
         if build is None:
             return None
-        key: str | None = self.stored.plan_key(normal, lifted, device, options, build, donated)
+        key: str | None = self.stored.plan_key(
+            normal, lifted, device, options, build, donated, body
+        )
         if key is not None and options.search and options.tune != "off":
             with FORK_LOCK:
                 from .. import tuning

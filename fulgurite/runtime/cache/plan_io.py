@@ -36,7 +36,7 @@ _FORMAT = 3
 
 def plan_key(
     normal: Normal, lifted: dict[int, DType], device: str, options: Options, build: str,
-    donated: tuple[tuple[int, int], ...] = (),
+    donated: tuple[tuple[int, int], ...] = (), body: bool = False,
 ) -> str | None:  # fmt: skip
     """What a plan of a `build` of this package is kept under.
 
@@ -49,7 +49,7 @@ def plan_key(
     except ArgumentError:
         return None
     rest = (_FORMAT, build, np.__version__, get_device(device).plan_key(), device,
-            options.key, options.tier, sorted(lifted), donated)  # fmt: skip
+            options.key, options.tier, sorted(lifted), donated, body)  # fmt: skip
     return digest_of(f"{graph}\n{rest!r}")
 
 

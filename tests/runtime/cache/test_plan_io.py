@@ -151,6 +151,31 @@ def test_a_jitted_step_whose_plans_are_on_disk_loads_no_pipeline(tmp_path: Path)
     assert warm["falls"] and not warm["pipeline"] and not warm["llvmlite"]
 
 
+LOOPING = """
+import sys, json, numpy as np, fulgurite as fg
+w = fg.Tensor(np.eye(24, dtype=np.float32) * 0.5)
+rows = fg.Tensor(np.arange(7 * 24, dtype=np.float32).reshape(7, 24))
+def step(h, row):
+    h = fg.tanh(h @ w + row)
+    return h, h * 2
+last, every = fg.scan(step, fg.zeros(24), rows)
+chosen = fg.cond(rows.sum() > 0, lambda x: x @ w, lambda x: x - 1, rows)
+found = [t.numpy() for t in (last, every, chosen)]
+print(json.dumps({
+    "bits": [v.tobytes().hex() for v in found], "llvmlite": "llvmlite" in sys.modules,
+    "pipeline": "fulgurite.runtime.pipeline" in sys.modules,
+}))
+"""
+
+
+def test_bodies_of_loops_and_choices_are_on_disk_too_under_a_key_of_their_own(
+    tmp_path: Path,
+) -> None:
+    cold, warm = work(tmp_path, LOOPING), work(tmp_path, LOOPING)
+    assert cold["pipeline"] and not warm["pipeline"] and not warm["llvmlite"]
+    assert cold["bits"] == warm["bits"] and not warm["warnings"]
+
+
 def test_other_options_other_vectors_and_other_constants_are_other_plans(tmp_path: Path) -> None:
     first = work(tmp_path)
     for environment in ({"FULGURITE_FUSE": "0"}, {"FULGURITE_VECTORS": "sse2"}):
