@@ -23,15 +23,13 @@ from ..core.op import Array
 from ..core.origin import NamedLine, at_line
 from ..errors import FulguriteError
 from ..tensor import Tensor
-from . import ops as _ops  # fills the table
 from .errors import ModelError, NeedsValueError, UnsupportedError
+from .ops import entry_of, find
 from .proto import Attribute, Function, Graph, Model, Node, TensorData
-from .table import FOLDS, MICROSOFT, NEWEST, Call, Fold, find
+from .table import FOLDS, MICROSOFT, NEWEST, Call, Fold
 from .types import STRING, Kind
 from .values import NONE, Dequantised, Nothing, Value, is_symbolic
 from .weights import Files, array_of, dense
-
-assert _ops
 
 MOST_NODES = 2_000_000  # built for one call of a model, all loops and functions expanded
 DEEPEST = 100  # functions and graphs inside each other
@@ -303,9 +301,8 @@ class Build:
     ) -> list[Any]:
         """An operator of the table; a standard one may be called by Microsoft's domain."""
         domain = _domain(node.domain)
-        listed = _ops.OPERATORS
-        if domain == MICROSOFT and (domain, node.op_type) not in listed:
-            domain = "" if ("", node.op_type) in listed else domain
+        if domain == MICROSOFT and entry_of(domain, node.op_type) is None:
+            domain = "" if entry_of("", node.op_type) is not None else domain
         version = self.opsets.get(domain, 1 if domain else NEWEST[""])
         entry = find(domain, node.op_type, version)
         call = Call(self, node, inputs, version, attributes, scope)

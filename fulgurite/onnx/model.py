@@ -29,6 +29,7 @@ from ..config import current
 from ..core.op import Array
 from ..errors import ArgumentError, FulguriteError, ShapeError
 from ..runtime.device import get_device
+from ..runtime.gc_pause import held_back
 from ..runtime.realize import storage_of
 from ..tensor import Tensor
 from .errors import ModelError
@@ -75,7 +76,8 @@ class Model:
         device: str | None = None,
         dims: Mapping[str, object] | None = None,
     ) -> None:
-        parsed, folder = read_model(source)
+        with held_back():
+            parsed, folder = read_model(source)
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else ""
         self.program = Program(parsed, Files(folder), str(name))
         self.device = device
@@ -182,7 +184,8 @@ class Model:
                 plans[number] = self.last = _Plan(self, given, {})
                 return plans[number].first(self.outputs)
         self._check_sizes(given)  # a plan that was found has these shapes already
-        plan = self.last = self._bound(given) or self._built(given)
+        with held_back():
+            plan = self.last = self._bound(given) or self._built(given)
         if plan.schedule is not None or not plan.dynamic:
             plans.insert(0, plan)
             del plans[PLANS:]

@@ -7,13 +7,13 @@ In: what a file says of its inputs and outputs, and the sizes that users fix or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import fulgurite as fg
 
+from ..core.lazy_dataclass import dataclass
 from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError
 from ..runtime.realize import OBSERVER

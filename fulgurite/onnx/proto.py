@@ -1,6 +1,6 @@
 """The messages of an ONNX file as plain objects.
 
-In: bytes or the path of a file. Out: a `Model` of dataclasses; tensor data stays in the mapped
+In: bytes or the path of a file. Out: a `Model` of messages; tensor data stays in the mapped
 file until a weight is asked for. The table at the end says which field number means what; fields
 that are not in it are skipped, as the format wants. Reading checks form only: what an operator
 makes of its attributes is decided when a graph is built.
@@ -11,9 +11,8 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, dataclass_transform
 
 from .errors import ModelError
 from .wire import Field, Reader, View
@@ -21,16 +20,25 @@ from .wire import Field, Reader, View
 TENSOR, GRAPH = 4, 5  # kinds of attributes that need care
 
 
-@dataclass(slots=True)
-class Entry:
+@dataclass_transform(kw_only_default=True)
+class Message:
+    """Named fields, each with what it is where a file says nothing: only what is said is stored.
+
+    To make a dataclass of every message would take longer than to read most models.
+    """
+
+    def __init__(self, **said: Any) -> None:
+        self.__dict__.update(said)
+
+
+class Entry(Message):
     """A key and a value."""
 
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True)
-class TensorData:
+class TensorData(Message):
     """A tensor as it is stored: in one of the typed lists, raw, or in another file."""
 
     dims: Sequence[int] = ()
@@ -48,8 +56,7 @@ class TensorData:
     segment: Any = None
 
 
-@dataclass(slots=True)
-class SparseData:
+class SparseData(Message):
     """A tensor of zeros but for some values, and where these are."""
 
     values: TensorData | None = None
@@ -57,8 +64,7 @@ class SparseData:
     dims: Sequence[int] = ()
 
 
-@dataclass(slots=True)
-class Attribute:
+class Attribute(Message):
     """A named constant of a node."""
 
     name: str = ""
@@ -79,8 +85,7 @@ class Attribute:
     ref_attr_name: str = ""
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Message):
     """One use of an operator."""
 
     input: Sequence[str] = ()
@@ -92,38 +97,33 @@ class Node:
     overload: str = ""
 
 
-@dataclass(slots=True)
-class Dimension:
+class Dimension(Message):
     """A size: a number, a name, or neither."""
 
     dim_value: int | None = None
     dim_param: str = ""
 
 
-@dataclass(slots=True)
-class Shape:
+class Shape(Message):
     """The sizes of a tensor."""
 
     dim: Sequence[Dimension] = ()
 
 
-@dataclass(slots=True)
-class TensorType:
+class TensorType(Message):
     """An element type and perhaps a shape."""
 
     elem_type: int = 0
     shape: Shape | None = None
 
 
-@dataclass(slots=True)
-class Nested:
+class Nested(Message):
     """The type of the elements of a sequence or an optional."""
 
     elem_type: Type | None = None
 
 
-@dataclass(slots=True)
-class Type:
+class Type(Message):
     """What a value is."""
 
     tensor_type: TensorType | None = None
@@ -134,16 +134,14 @@ class Type:
     opaque_type: Any = None
 
 
-@dataclass(slots=True)
-class ValueInfo:
+class ValueInfo(Message):
     """The name and type of an input or output."""
 
     name: str = ""
     type: Type | None = None
 
 
-@dataclass(slots=True)
-class Graph:
+class Graph(Message):
     """Nodes in order, with the weights they read."""
 
     node: Sequence[Node] = ()
@@ -154,16 +152,14 @@ class Graph:
     output: Sequence[ValueInfo] = ()
 
 
-@dataclass(slots=True)
-class OperatorSet:
+class OperatorSet(Message):
     """Which version of a domain's operators is meant."""
 
     domain: str = ""
     version: int = 0
 
 
-@dataclass(slots=True)
-class Function:
+class Function(Message):
     """An operator given by nodes."""
 
     name: str = ""
@@ -177,8 +173,7 @@ class Function:
     overload: str = ""
 
 
-@dataclass(slots=True)
-class Model:
+class Model(Message):
     """A whole file."""
 
     ir_version: int = 0
@@ -192,8 +187,7 @@ class Model:
     functions: Sequence[Function] = ()
 
 
-@dataclass(slots=True)
-class SequenceData:
+class SequenceData(Message):
     """A stored sequence (test data)."""
 
     elem_type: int = 0

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from .._lazy import FORK_LOCK
 from ..aot.schedule import TensorSchedule
 from ..config import current
 from ..core.node import constant, toposort
 from ..core.ops.leaf import PARAM, VAR, param
 from ..core.ops.movement import SHRINK
 from ..core.rewriting.substitute import substitute
-from ..graph.fusion.machine import total
 from ..graph.ir.kernel import Kernel
 from ..runtime.device import get_device
 
@@ -45,6 +45,8 @@ def price(schedule: TensorSchedule, sizes: Mapping[str, int]) -> float:
 
 
 def _cost(kernels: Sequence[Kernel]) -> float:
+    with FORK_LOCK:
+        from ..graph.fusion.machine import total
     return total(kernels, get_device(current().device).machine)
 
 

@@ -11,11 +11,11 @@ Python (linear algebra, Fourier transforms, strings), which the conformance repo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.lazy_dataclass import dataclass
 from ..core.node import Node
 from ..core.op import Array
 from ..tensor import Tensor
@@ -84,24 +84,6 @@ def fold(*names: str, domain: str = "") -> Callable[[Fold], Fold]:
         return function
 
     return enter_fold
-
-
-def find(domain: str, name: str, version: int) -> Entry:
-    """The entry of an operator, or an error that says what is missing."""
-    domain = "" if domain == "ai.onnx" else domain
-    found = OPERATORS.get((domain, name))
-    if found is None:
-        where = f"{domain}::" if domain else ""
-        raise UnsupportedError(
-            f"operator {where}{name} is not built",
-            "export the model without it, or give the model a function of this name",
-        )
-    if version < found.since:
-        raise UnsupportedError(
-            f"operator {name} of opset {version} is not built, only from {found.since} on",
-            "convert the model to a newer opset",
-        )
-    return found
 
 
 class Call:

@@ -9,14 +9,14 @@ type itself, so that arithmetic on it is right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..core import dtype as d
 from ..core.dtype import DType
+from ..core.lazy_dataclass import dataclass
 from .errors import UnsupportedError
 
 
@@ -27,25 +27,31 @@ class Kind:
     number: int
     name: str
     carrier: DType | None
-    numpy: np.dtype[Any]
+    stored: str  # what NumPy or ml_dtypes calls it
     bits: int
     plain: bool = True
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """Its NumPy type; an older ml_dtypes may lack a rare one."""
+        if self.plain and self.carrier is not None:
+            return self.carrier.numpy
+        if not self.stored:
+            return np.dtype(object)
+        import ml_dtypes  # which takes longer than to read most models
+
+        return np.dtype(getattr(ml_dtypes, self.stored, np.uint8))
 
     def __repr__(self) -> str:
         return self.name
 
 
-def _rare(name: str) -> Any:
-    """A NumPy type that an older ml_dtypes may lack."""
-    return getattr(ml_dtypes, name, np.uint8)
-
-
 def _plain(number: int, name: str, dtype: DType) -> Kind:
-    return Kind(number, name, dtype, dtype.numpy, max(dtype.bits, 8))
+    return Kind(number, name, dtype, "", max(dtype.bits, 8))
 
 
 def _carried(number: int, name: str, carrier: DType, numpy: str, bits: int) -> Kind:
-    return Kind(number, name, carrier, np.dtype(_rare(numpy)), bits, plain=False)
+    return Kind(number, name, carrier, numpy, bits, plain=False)
 
 
 FLOAT, DOUBLE = _plain(1, "float", d.float32), _plain(11, "double", d.float64)
@@ -55,7 +61,7 @@ UINT16, INT16 = _plain(4, "uint16", d.uint16), _plain(5, "int16", d.int16)
 INT32, INT64 = _plain(6, "int32", d.int32), _plain(7, "int64", d.int64)
 UINT32, UINT64 = _plain(12, "uint32", d.uint32), _plain(13, "uint64", d.uint64)
 BOOL = _plain(9, "bool", d.bool_)
-STRING = Kind(8, "string", None, np.dtype(object), 0, plain=False)
+STRING = Kind(8, "string", None, "", 0, plain=False)
 COMPLEX64 = _plain(14, "complex64", d.complex64)
 COMPLEX128 = _plain(15, "complex128", d.complex128)
 FLOAT8E4M3FN = _plain(17, "float8e4m3fn", d.float8_e4m3fn)
@@ -76,7 +82,6 @@ KINDS = {
     )
 }  # fmt: skip
 _OF_DTYPE = {kind.carrier: kind for kind in KINDS.values() if kind.plain}
-_OF_NUMPY = {kind.numpy: kind for kind in reversed(list(KINDS.values()))}
 WHOLE = frozenset({UINT4, INT4, UINT2, INT2})  # carried by their values, not by their bits
 CODED = frozenset({FLOAT8E4M3FNUZ, FLOAT8E5M2FNUZ, FLOAT8E8M0, FLOAT4E2M1})
 
@@ -95,11 +100,16 @@ def kind_of_dtype(dtype: DType) -> Kind:
     return _OF_DTYPE[dtype]
 
 
+@cache
+def _of_numpy() -> dict[np.dtype[Any], Kind]:
+    return {kind.numpy: kind for kind in reversed(list(KINDS.values()))}
+
+
 def kind_of_array(dtype: np.dtype[Any]) -> Kind | None:
     """The kind of an array's elements; None where ONNX has none."""
     if dtype.kind in "OUST":
         return STRING
-    return _OF_NUMPY.get(dtype.newbyteorder("="))
+    return _of_numpy().get(dtype.newbyteorder("="))
 
 
 def carried(array: np.ndarray[Any, Any], kind: Kind) -> np.ndarray[Any, Any]:

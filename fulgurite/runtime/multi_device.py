@@ -85,7 +85,9 @@ def parts(roots: Sequence[Node]) -> tuple[list[Part], list[tuple[int, int]]]:
                 source = (depth[copy] - 1, copy.src[0].device or "")
                 origin[stand] = (place[source], list(tasks[source]).index(copy.src[0]))
         place[home] = len(made)
-        changed = [substitute(node, stands, walk=True) for node in tasks[home]]
+        changed = list(tasks[home])
+        if stands:
+            changed = [substitute(node, stands, walk=True) for node in changed]
         made.append(Part(home[1], changed, dict(origin)))
     where = [(place[h], list(tasks[h]).index(r)) for h, r in zip(homes, roots, strict=True)]
     return made, where

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,11 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from fulgurite.onnx import ModelError, UnsupportedError, load
+from fulgurite.onnx.proto import Attribute, parse
 from fulgurite.runtime.device import MemoryLimitError
 from tests.onnx.models import graph, model, node, perceptron, port, simple, transformer
 
+ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(3)
 
 
@@ -583,3 +588,49 @@ def test_a_place_outside_its_axis_is_an_error_though_all_axes_together_have_it(
     scatter = load(model(graph([node("ScatterND", "x i u", "y")], ports, [port("y")])))
     with pytest.raises(FulguriteError, match="outside an axis"):
         scatter(x, np.array(places), f(1))["y"].numpy()
+
+
+FAMILIES = """
+import sys, numpy as np, fulgurite as fg
+from tests.onnx.models import simple
+made = fg.onnx.load(simple("Exp"))
+made(np.ones((2, 3), np.float32))
+loaded = [n.removeprefix("fulgurite.onnx.ops.") for n in sys.modules if ".onnx.ops." in n]
+from fulgurite.onnx.ops import entry_of
+assert entry_of("", "NoSuchOperator") is None and entry_of("com.microsoft", "Gelu") is not None
+from fulgurite.onnx.table import OPERATORS
+print(*loaded, "ml_dtypes" in sys.modules, len(OPERATORS) > 200)
+"""
+
+
+def test_a_model_loads_the_families_of_operators_that_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAMILIES], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    *loaded, narrow, every = done.stdout.split()
+    assert "elementwise" in loaded and not {"quantised", "strings", "contrib.image"} & {*loaded}
+    assert (narrow, every) == ("False", "True")
+
+
+def test_messages_hold_what_a_file_says_and_defaults_for_the_rest() -> None:
+    one, two = Attribute(name="pads", ints=[1, 2]), Attribute()
+    assert (one.name, one.ints, one.i, two.name, two.ints) == ("pads", [1, 2], 0, "", ())
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40])
+def test_numbers_in_a_row_are_read_alike_whether_few_or_many(count: int) -> None:
+    def varint(n: int) -> bytes:
+        n, found = n % 2**64, []
+        while n > 127:
+            found.append(n % 128 + 128)
+            n //= 128
+        return bytes([*found, n])
+
+    numbers = [(-1) ** i * 3**i % 2**63 if i % 3 else -i for i in range(count)]
+    numbers += [-(2**63), 2**63 - 1] if count > 1 else []
+    packed = b"".join(map(varint, numbers))
+    found = parse(memoryview(b"\x0a" + varint(len(packed)) + packed), "Tensor")
+    assert list(found.dims) == numbers
+    if packed:
+        with pytest.raises(ModelError):
+            parse(memoryview(b"\x0a" + varint(len(packed)) + packed[:-1] + b"\x80"), "Tensor")

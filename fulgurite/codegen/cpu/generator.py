@@ -20,7 +20,7 @@ from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
 from ..common.api import KernelText
 from . import machine
-from .llvm.versions import identity
+from .llvm.versions import code_key
 from .target import hardware, target
 
 
@@ -32,7 +32,7 @@ class CpuCodeGenerator:
     @property
     def key(self) -> str:
         """The compiler, and the target for the chosen vector width."""
-        return f"{identity()}\n{target(current().vectors).settings}"
+        return code_key(current().vectors)
 
     @property
     def hardware(self) -> str:

@@ -9,13 +9,14 @@ device reads them so: no product packs them again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import fulgurite as fg
 
+from ...core.lazy_dataclass import dataclass
 from ...core.op import Array
 from ...runtime.device import get_device
 from ...tensor import Tensor

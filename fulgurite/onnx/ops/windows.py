@@ -8,13 +8,13 @@ means depends on sizes, which must then be fixed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...core import build
+from ...core.lazy_dataclass import dataclass
 from ...tensor import Tensor, node_of, wrap
 from ..errors import ModelError
 from ..table import Call

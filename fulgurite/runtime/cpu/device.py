@@ -214,8 +214,9 @@ class CpuDevice(HostDevice):
 
     def plan_key(self) -> str | None:
         """The compiler and the target that it compiles for."""
-        found: str | None = self.codegen.key
-        return found
+        with FORK_LOCK:
+            from ...codegen.cpu.llvm import versions
+        return versions.code_key(current().vectors)
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """A launch: the name of its text and what it is launched with."""

@@ -12,9 +12,8 @@ import json
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...codegen.common.api import KernelText, Launch
 from ...codegen.cpu.llvm.compiler import Refusal, compile_object
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
@@ -22,6 +21,9 @@ from ...codegen.cpu.target import Target
 from ...config import current
 from ...core.digest import digest_of
 from ..cache.disk import store_for
+
+if TYPE_CHECKING:
+    from ...codegen.common.api import KernelText, Launch
 
 THREADED = 1 << 17  # additions in a launch from which sharing it among threads pays
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._lazy import FORK_LOCK
-from ...codegen.common.api import KernelText
 from ...codegen.cpu.driver import driver_text
-from ...codegen.cpu.generator import CpuCodeGenerator
 from ...codegen.cpu.llvm.compiler import Refusal
 from ...codegen.cpu.target import VECTORS, target
 from ...codegen.cpu.timed_driver import timed_driver_text
@@ -30,12 +28,15 @@ from .executor import Program
 from .objects import Code, Native
 from .threads import Workers
 
-_CODEGEN = CpuCodeGenerator()
+if TYPE_CHECKING:
+    from ...codegen.common.api import KernelText
 
 
 def rendering(kernel: Kernel) -> KernelText:
     """A kernel as text; `CannotLower` says why not."""
-    found = _CODEGEN.render(kernel)
+    with FORK_LOCK:
+        from ...codegen.cpu.generator import CpuCodeGenerator
+    found = CpuCodeGenerator().render(kernel)
     if kernel.kind is KernelKind.USER:
         _check_user(kernel, found)
     return found

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 
+from ..target import target
+
 MISSING = "llvmlite is not installed"
 OLDEST, NEWEST = (0, 45), (0, 50)  # versions of llvmlite that work: LLVM 20 to 22
 
@@ -48,6 +50,11 @@ def requirement() -> str:
 
 def _dotted(numbers: Sequence[int]) -> str:
     return ".".join(map(str, numbers))
+
+
+def code_key(vectors: str) -> str:
+    """What code depends on besides its text: the compiler, and the target for some vectors."""
+    return f"{identity()}\n{target(vectors).settings}"
 
 
 @lru_cache(maxsize=1)

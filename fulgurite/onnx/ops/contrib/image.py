@@ -40,7 +40,7 @@ def maxpool_with_mask(op: Call) -> Tensor:
 @microsoft("ConvTransposeWithDynamicPads")
 def conv_transpose_with_dynamic_pads(op: Call) -> Tensor:
     """A transposed convolution whose paddings are an input."""
-    pads = {"pads": Attribute("pads", ints=op.ints(2))} if op.has(2) else {}
+    pads = {"pads": Attribute(name="pads", ints=op.ints(2))} if op.has(2) else {}
     found: Tensor = conv_transpose(op.with_inputs(op[0], op[1], op.maybe(3), **pads))
     return found
 
