@@ -327,6 +327,11 @@ class TensorSchedule:
         _schedules.add(made)
         return made
 
+    @property
+    def buffers(self) -> set[Node]:
+        """What it reads."""
+        return {buffer for part in self._parts for buffer in part.normal.buffers}
+
     # --- running ---------------------------------------------------------------------------------
 
     def run(self, changed_only: bool = False) -> tuple[Tensor, ...]:

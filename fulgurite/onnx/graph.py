@@ -9,7 +9,7 @@ functions which call each other cannot explode, and whatever goes wrong names th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -22,6 +22,7 @@ from ..core.node import Node as Size
 from ..core.op import Array
 from ..core.origin import NamedLine, at_line
 from ..errors import FulguriteError
+from ..runtime.realize import value_node
 from ..tensor import Tensor
 from .errors import ModelError, NeedsValueError, UnsupportedError
 from .ops import entry_of, find
@@ -94,6 +95,12 @@ class Weights:
             array, kind = read(*what)
             self.made[name] = Value(None, kind, array, constant=True)
         return self.made[name]
+
+    def forget(self, read: Set[Size]) -> None:
+        """Let go of copies that no plan reads: others were computed from them once."""
+        for value in self.made.values():
+            if value._tensor is not None and value_node(value._tensor.node) not in read:
+                value._tensor = None
 
 
 class Program:

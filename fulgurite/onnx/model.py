@@ -77,9 +77,9 @@ class Model:
         dims: Mapping[str, object] | None = None,
     ) -> None:
         with held_back():
-            parsed, folder = read_model(source)
+            parsed, data, folder = read_model(source)
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else ""
-        self.program = Program(parsed, Files(folder), str(name))
+        self.program = Program(parsed, Files(folder, data), str(name))
         self.device = device
         if device is not None:
             with fg.config(device=device):  # an unknown device is an error now
@@ -350,6 +350,9 @@ class _Plan:
             _realize_kept(build)
             self.schedule = fg.schedule(*tensors)
             self.schedule.compile(any_size=True)
+            for weights in model.program.weights.values():
+                weights.forget(self.schedule.buffers)
+            model.program.files.release_pages()
         elif tensors:
             fg.realize(*tensors)
         self.tensors = tensors

@@ -194,8 +194,8 @@ class SequenceData(Message):
     tensor_values: Sequence[TensorData] = ()
 
 
-def read_model(source: object) -> tuple[Model, Path | None]:
-    """The model in a file or in bytes, and the folder its external data may lie in."""
+def read_model(source: object) -> tuple[Model, View, Path | None]:
+    """The model in a file or in bytes, these bytes, and where its external data may lie."""
     folder: Path | None = None
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -210,7 +210,7 @@ def read_model(source: object) -> tuple[Model, Path | None]:
     model = parse(data, "Model")
     if model.graph is None:
         raise ModelError("the file has no graph", "give an ONNX model; is this another format?")
-    return model, folder
+    return model, data, folder
 
 
 def parse(data: View, message: str) -> Any:

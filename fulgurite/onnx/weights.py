@@ -38,13 +38,14 @@ from .types import (
 )
 
 MOST_ELEMENTS = 1 << 40
+_CAN_ADVISE = hasattr(mmap, "MADV_DONTNEED")
 
 
 class Files:
-    """The files of external data, each mapped once."""
+    """The bytes of a model, and the files of external data, each mapped once."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, model: memoryview | None = None) -> None:
+        self.folder, self.model = folder, model
         self.open: dict[Path, memoryview] = {}
 
     def part(self, tensor: TensorData) -> memoryview:
@@ -66,6 +67,12 @@ class Files:
                 "the file is cut off: copy it again",
             )
         return data[start : start + length]
+
+    def release_pages(self) -> None:
+        """Give the memory of what was read of mapped files back: the system can read it again."""
+        for view in (self.model, *self.open.values()):
+            if view is not None and isinstance(view.obj, mmap.mmap) and _CAN_ADVISE:
+                view.obj.madvise(mmap.MADV_DONTNEED)
 
     def _mapped(self, place: str, name: str) -> memoryview:
         assert self.folder is not None

@@ -634,3 +634,39 @@ def test_numbers_in_a_row_are_read_alike_whether_few_or_many(count: int) -> None
     if packed:
         with pytest.raises(ModelError):
             parse(memoryview(b"\x0a" + varint(len(packed)) + packed[:-1] + b"\x80"), "Tensor")
+
+
+def test_a_weight_that_only_a_computed_one_is_read_of_is_held_once() -> None:
+    weight, scale = f(8, 4, 3, 3), f(8)
+    nodes = [
+        node("Conv", "x w", "c"), node("BatchNormalization", "c s b m v", "y"),
+    ]  # fmt: skip
+    weights = {"w": weight, "s": scale, "b": f(8), "m": f(8), "v": abs(f(8))}
+    made = load(model(graph(nodes, [port("x", shape=("n", 4, 9, 9))], [port("y")], weights)))
+    for rows in (2, 3, 2):
+        x = f(rows, 4, 9, 9)
+        found = made(x)["y"].numpy()
+        with fg.config(device="reference"):
+            wanted = load(
+                model(graph(nodes, [port("x", shape=("n", 4, 9, 9))], [port("y")], weights))
+            )
+            np.testing.assert_allclose(found, wanted(x)["y"].numpy(), rtol=1e-4, atol=1e-4)
+    (held,) = made.program.weights.values()
+    assert made.last is not None and made.last.schedule is not None
+    buffers = made.last.schedule.buffers
+    left = [v for v in held.made.values() if v._tensor is not None]
+    assert all(v.tensor.node in buffers for v in left)
+
+
+def test_a_model_of_a_file_reads_it_again_after_its_pages_were_given_back(tmp_path: Path) -> None:
+    w = f(300, 400)
+    path = tmp_path / "m.onnx"
+    ports = [port("x", shape=("n", 300))]
+    path.write_bytes(model(graph([node("MatMul", "x w", "y")], ports, [port("y")], {"w": w})))
+    made = load(path)
+    for rows in (3, 5):
+        x = f(rows, 300)
+        np.testing.assert_allclose(made(x)["y"].numpy(), x @ w, rtol=1e-4, atol=1e-3)
+        for weights in made.program.weights.values():
+            for value in weights.made.values():
+                value._tensor = None
