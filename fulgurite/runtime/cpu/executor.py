@@ -12,12 +12,14 @@ else.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import compress, count, starmap
 from operator import is_not
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -58,6 +60,9 @@ from .threads import Workers
 
 if TYPE_CHECKING:
     from ..derived import Derived
+
+FRAMED = 8  # programs for one size of many that keep frames between their runs
+_FRAMED: deque[ref[Program]] = deque()
 
 
 class LoopPass:
@@ -115,6 +120,7 @@ class Program:
         self.entry, self.in_place_entry = self._entries(fresh)
         self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
+        self.resizes = False  # is it one of a program's many sizes?
         KEEPERS.add(self)
 
     @property
@@ -232,7 +238,7 @@ class Program:
         if layout is self.layout and made.workspace <= self.workspace:
             made.workspace = self.workspace
         else:
-            made._idle = []
+            made._idle, made.resizes = [], True
         KEEPERS.add(made)
         return made
 
@@ -538,6 +544,11 @@ class Program:
 
     def frame(self, poison: bool, layout: Layout) -> Frame:
         """Words and memory for one run at a time, with intermediates where a layout says."""
+        if self.resizes:  # sizes that came long ago keep none
+            _FRAMED.append(ref(self))
+            while len(_FRAMED) > FRAMED:
+                if (old := _FRAMED.popleft()()) is not None:
+                    old.forget()
         with memory_between(self.schedule, layout):
             arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
         if poison:

@@ -10,7 +10,9 @@ from fulgurite.runtime.host.tiny import TinyExecutor
 from fulgurite.tensor import wrap
 
 pytest.importorskip("llvmlite")
+from fulgurite.runtime.cpu import executor
 from fulgurite.runtime.cpu.executor import Program
+from fulgurite.runtime.cpu.pool import KEEPERS, forget_idle
 
 NATIVE = {"device": "cpu", "tier": "native"}
 
@@ -135,3 +137,22 @@ def test_a_tiny_plan_is_run_by_numpy_alone() -> None:
     with fg.config(device="cpu", tier="auto"):
         x = fg.Tensor(3.0)
         assert isinstance(lookup(normalize([(x * x).node]), "cpu").plan.executor, TinyExecutor)
+
+
+def test_of_many_sizes_the_latest_keep_memory_for_their_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executor, "FRAMED", 2)
+    forget_idle()  # what other tests left
+    rng = np.random.default_rng(0)
+    w = fg.Tensor(rng.standard_normal((64, 64), np.float32))
+    sizes = range(200, 400, 7)
+    with fg.config(device="cpu", tier="native"):
+        for n in (*sizes, *sizes):
+            x = rng.standard_normal((n, 64), np.float32)
+            found = (fg.tanh(fg.Tensor(x) @ w).sum(1, keepdims=True) + fg.Tensor(x)) @ w
+            held = w.numpy().astype(np.float64)
+            wanted = (np.tanh(x @ held).sum(1, keepdims=True) + x) @ held
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3)
+    kept = {id(p._idle): p._idle for p in KEEPERS if isinstance(p, Program) and p.resizes}
+    assert len(kept) > 2 >= len([frames for frames in kept.values() if frames]) > 0
