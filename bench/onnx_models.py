@@ -5,6 +5,8 @@ Run `python bench/onnx_models.py [--only NAME ...] [--threads 1 2] [--save]` wit
 turns; a figure is the least time of many calls, so that others on the machine disturb both alike.
 A turn begins when threads of the other lie down: those of onnxruntime wait busily for 35 ms of
 processor time after each call, on the core that our second thread needs.
+First calls and memory are of processes of their own, ours and onnxruntime's, that load a file: the
+least of three, from a warm disk, in processor time of the process; memory is what it holds then.
 On a busy machine `--busy` counts processor time, of all threads together, in place of wall time.
 Outputs are compared; where they differ by more than quantised steps may, the cell says so.
 """
@@ -28,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from bench.report import RESULTS, machine
+from bench.usage import memory
 
 TURNS = 15
 
@@ -35,24 +38,14 @@ TURNS = 15
 def measure(name: str, threads: int, seconds: float, busy: bool = False) -> dict[str, Any]:
     """The figures of one model, in this process."""
     clock = time.process_time if busy else time.perf_counter
-    import onnxruntime as ort
-
     import fulgurite as fg
     from bench.onnx_zoo import ZOO
 
     text, given = ZOO[name]()
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    start = time.perf_counter()
-    session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-    session_s = time.perf_counter() - start
+    session = session_of(text, threads)
     wanted = session.run(None, given)
-
-    start = time.perf_counter()
     model = fg.onnx.load(text)
     found = [np.asarray(v) for v in model(given).values()]
-    first_s = time.perf_counter() - start
 
     def ours() -> None:
         for value in model(given).values():
@@ -76,8 +69,8 @@ def measure(name: str, threads: int, seconds: float, busy: bool = False) -> dict
                 if time.perf_counter() > end:
                     break
     return {
-        "ours_ms": least[ours] * 1e3, "ort_ms": least[theirs] * 1e3, "first_s": first_s,
-        "session_s": session_s, "error": distance(found, wanted),
+        "ours_ms": least[ours] * 1e3, "ort_ms": least[theirs] * 1e3,
+        "error": distance(found, wanted),
     }  # fmt: skip
 
 
@@ -91,6 +84,64 @@ def settle(patience: float = 1.0) -> None:
             return
 
 
+def session_of(source: Any, threads: int) -> Any:
+    """A session of onnxruntime."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def start(system: str, path: str, threads: int) -> dict[str, float]:
+    """Seconds until a system is ready (ours: has answered once), and what it holds after calls."""
+    given = dict(np.load(f"{path}.npz"))
+    if system == "ours":
+        import fulgurite as fg
+
+        begin = time.process_time()
+        model = fg.onnx.load(path)
+    else:
+        import onnxruntime  # noqa: F401  # importing is not timed
+
+        begin = time.process_time()
+        session = session_of(path, threads)
+        seconds = time.process_time() - begin
+
+    def call() -> None:
+        if system == "ours":
+            for value in model(given).values():
+                value.numpy()
+        else:
+            session.run(None, given)
+
+    call()
+    if system == "ours":
+        seconds = time.process_time() - begin
+    for _ in range(10):
+        call()
+    return {"seconds": seconds, "MB": memory("VmRSS")}
+
+
+def starts(name: str, threads: int, asked: argparse.Namespace, caches: str) -> dict[str, float]:
+    """First calls and memory of both systems, each in processes of its own."""
+    from bench.onnx_zoo import ZOO
+
+    text, given = ZOO[name]()
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.onnx"
+        Path(path).write_bytes(text)
+        np.savez(f"{path}.npz", **given)  # type: ignore[arg-type]
+        for system in ("ours", "ours", "onnxruntime") * 3:
+            each = worker(path, threads, asked, caches, system)
+            for key, value in each.items():
+                known = found.get(f"{system} {key}", math.inf)
+                found[f"{system} {key}"] = min(known, value)
+    return found
+
+
 def distance(found: list[Any], wanted: list[Any]) -> float:
     """The largest difference, as a share of the largest value of its output."""
     worst = 0.0
@@ -102,11 +153,15 @@ def distance(found: list[Any], wanted: list[Any]) -> float:
     return worst
 
 
-def worker(name: str, threads: int, asked: argparse.Namespace, caches: str) -> dict[str, Any]:
-    """`measure` in a process of its own."""
+def worker(
+    name: str, threads: int, asked: argparse.Namespace, caches: str, system: str = ""
+) -> dict[str, Any]:
+    """`measure`, or `start` of a system, in a process of its own."""
     command = [sys.executable, __file__, "--worker", name, "--threads", str(threads)]
     command += ["--busy"] if asked.busy else []
+    command += ["--start", system] if system else []
     environment = {**os.environ, "FULGURITE_THREADS": str(threads), "FULGURITE_CACHE_DIR": caches}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # it may keep bytecode, as it does for users
     made = subprocess.run(
         [*command, "--seconds", str(asked.seconds)], env=environment, capture_output=True, text=True
     )
@@ -124,8 +179,9 @@ def mean(ratios: list[float]) -> float:
 def table(rows: dict[str, dict[int, dict[str, Any]]], threads: list[int]) -> str:
     """The report."""
     head = "".join(f" {n} thr.: ours ms | onnxruntime ms | speed |" for n in threads)
-    lines = [f"| model |{head} difference | first call warm disk / session start s |"]
-    lines.append("| --- |" + " --- |" * (3 * len(threads) + 2))
+    tail = "first call warm disk / session start ms | memory ours / onnxruntime MB"
+    lines = [f"| model |{head} difference | {tail} |"]
+    lines.append("| --- |" + " --- |" * (3 * len(threads) + 3))
     ratios: dict[int, dict[str, float]] = {n: {} for n in threads}
     for name, row in rows.items():
         cells = []
@@ -137,9 +193,11 @@ def table(rows: dict[str, dict[int, dict[str, Any]]], threads: list[int]) -> str
             ratios[n][name] = cell["ort_ms"] / cell["ours_ms"]
             cells.append(f" {cell['ours_ms']:.3f} | {cell['ort_ms']:.3f} | {ratios[n][name]:.2f} |")
         last = next((row[n] for n in reversed(threads) if "failed" not in row[n]), None)
-        tail = " | |"
-        if last is not None:
-            tail = f" {last['error']:.0e} | {last['first_s']:.2f} / {last['session_s']:.2f} |"
+        tail = " | | |"
+        if last is not None and "onnxruntime MB" in last:
+            first, session = last["ours seconds"] * 1e3, last["onnxruntime seconds"] * 1e3
+            tail = f" {last['error']:.0e} | {first:.0f} / {session:.0f} |"
+            tail += f" {last['ours MB']:.0f} / {last['onnxruntime MB']:.0f} |"
         lines.append(f"| {name} |{''.join(cells)}{tail}")
     for n in threads:
         each = ratios[n]
@@ -160,7 +218,11 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="write bench/results/onnx-DATE.md")
     parser.add_argument("--busy", action="store_true", help="count processor time")
     parser.add_argument("--worker")
+    parser.add_argument("--start", help="of a worker: the system whose first call is timed")
     asked = parser.parse_args()
+    if asked.worker and asked.start:
+        print(json.dumps(start(asked.start, asked.worker, asked.threads[0])))
+        return
     if asked.worker:
         print(json.dumps(measure(asked.worker, asked.threads[0], asked.seconds, asked.busy)))
         return
@@ -173,6 +235,7 @@ def main() -> None:
         for name in names:
             for n in asked.threads:
                 rows[name][n] = worker(name, n, asked, caches)
+                rows[name][n] |= starts(name, n, asked, caches)
                 print(name, n, rows[name][n], file=sys.stderr, flush=True)
     about = machine(sys.executable, max(asked.threads))
     head = f"# ONNX models beside onnxruntime, {date.today()}\n\n{about['cpu']}, {about['cores']} "
