@@ -45,6 +45,7 @@ from ..graph.fusion.build_schedule import (
 from ..graph.fusion.greedy import copy_leaf_roots, fuse
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.lower import IndexKernel, lower_schedule
+from ..graph.ir.queries import elements
 from ..graph.memory.in_place import InPlace, Pair
 from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
@@ -229,6 +230,8 @@ PIPELINE: tuple[Pass, ...] = (
         "choose_kernels", lambda p, c: any_size(choose, p, c), PARTITION, PARTITION, searched,
         lambda: stream_passes(),  # of every kernel that might be a fold
     ),
+    Pass("tile_rows", lambda p, c: any_size(strips, p, c), PARTITION, PARTITION,
+         lambda c: in_strips(c)),
     Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
     # lowering and memory
     Pass(
@@ -391,6 +394,27 @@ def kernel_passes() -> Sequence[Pass]:
     with FORK_LOCK:  # where kernels are interpreted, those of the CPU
         from ..codegen.cpu import render
     return render.PASSES
+
+
+def in_strips(context: Context) -> bool:
+    """True if matrices between kernels may be made some rows at a time."""
+    return context.searched and bool(context.options.strip_bytes)
+
+
+def strips(partition: Partition, context: Context) -> Partition:
+    """The partition with matrices that are too large to be stored in strips of rows."""
+    most = context.options.strip_bytes
+    stored = [n for _, found, _ in partition.segments for n in found]
+    if all([elements(n.shape) * n.dtype.itemsize <= most for n in stored]):
+        return partition
+    with FORK_LOCK:
+        from ..graph.passes import tile_rows as tile_rows_module
+    order = toposort([partition.sink])
+    sink = tile_rows_module.tile_rows(partition.sink, order, stored, most)
+    if sink is partition.sink:
+        return partition
+    again = stored_views(fuse(sink, toposort([sink]), context.options.fuse), context)
+    return choose(again, context)
 
 
 def choose(partition: Partition, context: Context) -> Partition:

@@ -259,6 +259,10 @@ SAMPLES: dict[str, Sample] = {
     "reject_early": Sample(lambda: [attention(6, 4)], is_fold=True),
     "saturate": Sample(lambda: [attention(6, 4)], is_fold=True),
     "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "tile_rows": Sample(
+        lambda: [fg.softmax(numbers(1, 64, 300) @ numbers(2, 300, 40), axis=-1).sum(axis=0)],
+        {"strip_bytes": 4096},
+    ),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "reorder": Sample(layers),
     "channels_last": Sample(two_convolutions, {"channels_last": "on"}),
