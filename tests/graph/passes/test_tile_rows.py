@@ -91,7 +91,7 @@ def test_strips_take_the_memory_of_those_before() -> None:
             loss = fg.value_and_grad(lambda x, w: fg.cross_entropy(x @ w.T, places), (0, 1))
             value, slopes = loss(x, w)
             peaks.append(schedule(value, *slopes).plans[0].layout.arena_bytes)
-    assert peaks[1] < 0.6 * peaks[0]
+    assert peaks[1] < 0.75 * peaks[0]
 
 
 def test_infinite_and_missing_numbers_stay_in_their_rows() -> None:
