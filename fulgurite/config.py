@@ -67,7 +67,7 @@ class Options(_Kept):
         choices=("auto", "on", "off"),
     )  # fmt: skip
     strip_bytes: int = _option(
-        1 << 28, "of a matrix between kernels; larger ones are made some rows at a time; 0: never"
+        0, "of a matrix between kernels; larger ones are made some rows at a time; 0: never"
     )
     verify: bool = _option(
         False, "check the graph after every stage, and that kernels agree", in_key=False

@@ -22,6 +22,7 @@ class RewriteLimits:
     # graphs
     tail_elements: int = 4  # of the short part of a concatenation
     zero_rows: int = 4  # of a product whose zero is worth a sum of the other factor
+    strips: int = 64  # of rows of a matrix that is not stored whole
     contraction_distance: int = 64  # nodes between a sum and a contraction under it
     unwindow_ops: int = 24  # looked through for a product, or for what does not vary
     unwindow_branch_ops: int = 8  # of them that an op with several sources counts for

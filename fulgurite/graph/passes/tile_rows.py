@@ -26,10 +26,10 @@ from ...core.ops.leaf import CONST, IOTA, PARAM, SINK, iota
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, expand, pad, reshape, shrink
 from ...core.ops.reduce import REDUCE
 from ...core.rewriting.substitute import rebuild, substitute
+from ..ir.limits import LIMITS
 from ..ir.queries import elements, is_contraction
 
 _COMBINE = {"add": ADD, "max": MAX, "min": MIN}
-_MOST_STRIPS = 64
 Axes = list[int | None]  # of each source the tiled axis; None: all of it is read
 
 
@@ -53,7 +53,7 @@ def _tiled(sink: Node, order: Sequence[Node], matrix: Node, least: int) -> Node 
     region = None if rows is None else _Region.around(sink, order, matrix)
     if region is None or rows is None:
         return None
-    for strips in range(least, _MOST_STRIPS):
+    for strips in range(least, LIMITS.strips):
         if region.follow(matrix, rows, strips):
             return region.tiled(sink, strips)
     return None
