@@ -280,6 +280,12 @@ class Frame:
         """The segments of the plan."""
         return self.main.parts
 
+    @property
+    def has_graph(self) -> bool:
+        """True if it has run so often that launches became a graph."""
+        sets = (self.main, *self.repeated.values())
+        return any([part is not None and part.graph is not None for s in sets for part in s.parts])
+
     def set(self, key: Key, value: int) -> None:
         """Put an address or a value where kernels find it."""
         self.main.set(key, value)
@@ -520,6 +526,8 @@ class CudaProgram:
     def frame(self, poison: bool, layout: Layout) -> Frame:
         """Arguments and memory for one run at a time, with intermediates where a layout says."""
         device = self.device
+        for program in list(device.programs):
+            program.forget_single_runs()
         arena, workspace = device.taken(layout.arena_bytes), device.taken(self.workspace)
         errors = ErrorWords(device)
         if poison:
@@ -605,6 +613,21 @@ class CudaProgram:
         self._idle.clear()
         for spares in self.spares.values():
             spares.give_up()
+
+    def forget_single_runs(self) -> None:
+        """Let go of idle frames without a CUDA graph, of plans that have run once: an arena each.
+
+        The first step of training is often another plan than all others.
+        """
+        kept = []
+        while self._idle:
+            try:
+                frame = self._idle.pop()  # other threads take frames too
+            except IndexError:
+                break
+            if frame.has_graph:
+                kept.append(frame)
+        self._idle.extend(kept)
 
     # --- replays ---------------------------------------------------------------------------------
 

@@ -119,6 +119,23 @@ def test_a_replayed_training_step_calls_few_functions_of_python(library: ctypes.
     assert calls.count("call") <= 8 * 80  # 3 for each of 5 results, one for each of 13 tensors
 
 
+def test_a_plan_that_ran_once_gives_its_arena_to_the_next(gpu: Any) -> None:
+    x = fg.Tensor(np.arange(4096, dtype=np.float32)).realize()
+
+    def run(number: int) -> fg.Tensor:
+        h = fg.cumulative_sum(x * float(number), axis=0)  # intermediates, in an arena
+        return fg.cumulative_sum(h[::-1] + 1.0, axis=0).max() * fg.ones((number,))
+
+    with fg.config(tier="native"):
+        used, values = [], []
+        for number in range(2, 8):
+            values.append(run(number).numpy())
+            used.append(gpu.memory_stats()["used"])
+        again = [run(2).numpy() for _ in range(3)]
+    assert used[-1] < used[0] + 4 * 4096  # of six plans, one arena
+    assert all([np.array_equal(a, values[0]) for a in again])
+
+
 def test_blocks_that_wait_for_the_next_result_are_not_in_use(gpu: Any) -> None:
     step = fg.jit(lambda x: x + 1)
     x = fg.Tensor(np.ones(1000, np.float32)).realize()
