@@ -54,7 +54,27 @@ def add(a: Affine, b: Affine, factor: int = 1) -> Affine:
     terms = dict(a[1])
     for atom, coefficient in b[1]:
         terms[atom] = terms.get(atom, 0) + coefficient * factor
-    return a[0] + b[0] * factor, _ordered(terms)
+    found = a[0] + b[0] * factor, _ordered(terms)
+    for atom, coefficient in found[1]:
+        if isinstance(atom, tuple) and atom[0] == "%":
+            quotient = _quotient_beside(atom, coefficient, terms)
+            if quotient is not None:
+                del terms[atom], terms[quotient]
+                return add((found[0], _ordered(terms)), atom[1], coefficient)
+    return found
+
+
+def _quotient_beside(
+    remainder: tuple[str, Affine, int], coefficient: int, terms: Mapping[Atom, int]
+) -> Atom | None:
+    """The quotient whose digit a remainder is, as n * (e // n) + e % n is e, if it is a term."""
+    _, inner, by = remainder
+    ways: list[Atom] = [("//", inner, by)]
+    if inner[0] == 0 and len(inner[1]) == 1:
+        ((atom, one),) = inner[1]
+        if one == 1 and isinstance(atom, tuple) and atom[0] == "//":
+            ways.append(("//", atom[1], atom[2] * by))  # (e // m) // n is e // (m * n)
+    return next((q for q in ways if terms.get(q) == coefficient * by), None)
 
 
 def _ordered(terms: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:

@@ -1,9 +1,11 @@
-"""Numbers that need no condition: loads of one number where a choice asks the same already.
+"""Loads that need no condition: of what can always be read, where a choice asks the same already.
 
 In: an `IndexKernel`. Out: the same kernel in which the first element of a param, as a scalar always
-is, is read without conditions wherever `where` has asked them around it. Padding what was computed
-puts conditions on all of its loads, also on its constants; without them a constant is one number
-again, not one for each lane, and a division by it is prepared once. What is chosen stays the same.
+is, and what is read without conditions elsewhere, are read without conditions wherever `where` has
+asked them around it. Padding what was computed puts conditions on all of its loads, also on its
+constants; without them a constant is one number again, not one for each lane, a division by it is
+prepared once, and what is computed with and without padding is a common subexpression. What is
+chosen stays the same.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ State = tuple[Node, Domain]  # a node, and the places where it counts
 
 
 def assumed(kernel: IndexKernel) -> IndexKernel:
-    """The kernel whose scalars are read without conditions that are asked around them."""
-    if not any(_is_number(node) for node in toposort([kernel.body])):
+    """The kernel that reads without conditions that are asked around what can be read."""
+    loads = [n for n in toposort([kernel.body]) if n.op is LOAD and not n.src]
+    plain = {n.arg[:2] for n in loads if not n.arg[2]}
+    masked = frozenset([n for n in loads if n.arg[2] and (n.arg[1] == ZERO or n.arg[:2] in plain)])
+    if not masked:
         return kernel
     root: State = (kernel.body, Domain())
     done: dict[State, Node] = {}
@@ -30,13 +35,8 @@ def assumed(kernel: IndexKernel) -> IndexKernel:
         more = [s for s in sources if s not in done]
         waiting.extend(more)
         if not more:
-            done[waiting.pop()] = _rebuilt(state, tuple([done[s] for s in sources]))
+            done[waiting.pop()] = _rebuilt(state, tuple([done[s] for s in sources]), masked)
     return IndexKernel(kernel.axes, done[root], kernel.divisions)
-
-
-def _is_number(node: Node) -> bool:
-    """True if it is a masked load of a param's first element, which can always be read."""
-    return node.op is LOAD and node.arg[1] == ZERO and bool(node.arg[2]) and not node.src
 
 
 def _sources(state: State) -> list[State]:
@@ -50,9 +50,9 @@ def _sources(state: State) -> list[State]:
     return found
 
 
-def _rebuilt(state: State, src: tuple[Node, ...]) -> Node:
+def _rebuilt(state: State, src: tuple[Node, ...], masked: frozenset[Node]) -> Node:
     node, asked = state
     arg = node.arg
-    if _is_number(node) and asked.implies(arg[2]):
+    if node in masked and asked.implies(arg[2]):
         arg = (*arg[:2], ())
     return make(node.op, node.dtype, src, arg)

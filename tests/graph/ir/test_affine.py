@@ -381,3 +381,23 @@ def test_what_is_not_a_bijection_is_refused() -> None:
     assert not affine.is_bijection((add(axis(0), axis(1)),), (6,), sizes)  # windows overlap
     assert not affine.is_bijection((add(number(1), axis(0)),), (3,), sizes)  # shifted
     assert not affine.is_bijection((axis(S0),), (3,), sizes)  # data
+
+
+def test_digits_of_a_number_are_put_together_again() -> None:
+    digits: list[tuple[Affine, int, int]] = []
+    for by, step, shift in product((2, 3, 5), (1, -2, 7), (-4, 0, 1)):
+        inner = add(number(shift), add(axis(0), axis(1), 2))
+        low = add(ZERO, axis(("%", inner, by)), step)
+        high = axis(("//", inner, by))
+        whole = add(add(low, axis(2)), high, step * by)
+        assert whole == add(axis(2), inner, step)
+        other = add(low, high, step * by + 1)  # no digit of it
+        digits += [(whole, by, 0), (other, by, 1)]
+        for values in VALUES:
+            e = shift + values[0] + 2 * values[1]
+            assert at(whole, values) == values[2] + step * e
+            assert at(other, values) == step * e + e // by
+    assert not any([isinstance(a, tuple) for w, _, kind in digits if not kind for a, _ in w[1]])
+    nested = axis(("//", axis(0), 4))  # e // 4 in digits: its lowest, and what is above
+    found = add(axis(("%", nested, 3)), axis(("//", axis(0), 12)), 3)
+    assert found == nested

@@ -1,6 +1,6 @@
 """Tests of kernel/transform/drop_implied_masks.py.
 
-Scalars read without conditions that are asked anyway.
+Numbers read without conditions that are asked anyway.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,12 @@ WORKS: dict[str, tuple[Callable[[fg.Tensor], fg.Tensor], int]] = {  # and what i
     ),
     "windows": (lambda x: fg.avg_pool2d(x / 7.0, 3, 1, 1), 0),
     "padded alone": (lambda x: fg.pad(fg.full((1, 1), 0.3) + 0 * x[:1, :1], ((1, 1), (2, 2))), 0),
+    "a window's gradient": (
+        lambda x: fg.vjp(lambda x: fg.max_pool2d(fg.relu(x * 0.3)[None, None], 3, 2, 1), x)[1](
+            fg.ones((1, 1, 3, 5))
+        )[0],
+        0,
+    ),
     "nothing padded": (lambda x: x / 3.0, 0),
 }
 
@@ -61,3 +67,16 @@ def test_a_condition_that_nobody_asks_around_it_stays() -> None:
     (item,) = fg.schedule(y).items
     kernel = lower(item.kernel.body, item.kernel.inputs)
     assert numbers(assumed(kernel)) == numbers(kernel)
+
+
+def test_what_is_read_with_and_without_padding_is_read_once() -> None:
+    x = fg.Tensor(np.ones((1, 2, 8, 8), np.float32))
+    y, pull = fg.vjp(lambda x: fg.max_pool2d(fg.relu(x), 3, 2, 1), x)
+    (dx,) = pull(fg.ones(y.shape))
+    item = fg.schedule(dx).items[-1]
+    kernel = assumed(lower(item.kernel.body, item.kernel.inputs))
+    loads = [n for n in toposort([kernel.body]) if n.op.name == "load"]
+    sizes = [prod([n for n in p.shape if isinstance(n, int)]) for p in params_of(item.kernel)]
+    folded = {n for fold in toposort([kernel.body]) if fold.op.name == "fold" for n in fold.slice}
+    images = [n for n in loads if sizes[n.arg[0]] == 128 and n not in folded]
+    assert len(images) == 1 and not images[0].arg[2]
