@@ -199,13 +199,17 @@ def _split(
     free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
     roots = live_roots(kernel, free)
     block = dict(zip(tiling.axes, tiling.blocks, strict=True))
-    grid = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel_axes(roots, free)])
+    parallel = parallel_axes(roots, free)
+    grid = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel])
     enough = table.processors if tiling.dot else table.enough
     if not all(sizes) or grid * 2 > enough:
         return [Part(kernel)], []
+    least = table.split_least
+    if not tiling.dot and len(tiling.axes) == 2 and tiling.axes[1] in parallel:  # columns
+        enough, least = table.processors * table.column_programs, grid * table.column_least
     rules = SplitTable(
         table.vector, units=grid, enough=enough, short=table.split_short,
-        long=table.split_elements, block=table.split_least, most=-(-enough // max(grid, 1)),
+        long=table.split_elements, block=least, most=-(-enough // max(grid, 1)),
         hoist=True,
     )  # fmt: skip
     return split(kernel, len(dtypes), rules)

@@ -52,6 +52,8 @@ class GpuTable:
     split_short: int = 256  # elements of a fold that one program folds as well
     split_elements: int = 1 << 15  # that are worth sharing out
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
+    column_programs: int = 4  # for each processor, of a split fold of columns
+    column_least: int = 1 << 13  # its elements of a program, at least: warps add up at the end
     vector: VectorTable = _VECTOR  # by which partial results of a split fold are laid out
     dot_rows: int = 128  # of a product in 16 bits; half of it in 32
     dot_side: int = 64  # of the smallest tile of a product in 16 bits; half of it in 32

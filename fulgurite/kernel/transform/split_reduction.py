@@ -5,8 +5,8 @@ and the memory that they share, as further params. A fold that would leave most 
 parts: one writes the fold of each block of its longest axis, one folds the blocks in order. What
 needs the fold then loads it, so that later parts, without the fold, have more axes to share out.
 The size of a block depends on sizes alone, never on the number of threads. Where a table says
-`hoist`, what follows from the folds alone is computed where blocks are combined (loop-invariant
-code motion). A dear epilogue of many folds is a part of its own too: there its lanes are results,
+`hoist`, what follows from the folds alone is a part of its own, and stored (loop-invariant code
+motion). A dear epilogue of many folds is a part of its own too: there its lanes are results,
 beside the folds it was one at a time.
 """
 
@@ -183,6 +183,8 @@ class _Splitter:
         results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
         for (level, _, kept), group in groups.items():
             self.split_group(group, vector, level == last and results <= kept)
+        if self.table.hoist and len(self.axes) == len(self.kernel.axes):
+            self.hoist(order, [f for f in long if self.free[f] == kept], self.place(kept, vector))
         left = [self.now(root) for root in self.kernel.body.src if root not in self.stored]
         rest = IndexKernel(tuple(self.axes), SINK(*left), self.kernel.divisions)
         return [*self.parts, Part(rest)] if left else self.parts, self.shared
@@ -221,8 +223,6 @@ class _Splitter:
         block = len(self.sizes)
         where = self.place(kept, vector)
         blocks, combined = [], []
-        hoist = self.table.hoist and not at_end
-        folds: dict[Node, Node] = {}
         for fold in group:
             inner = float32 if fold.dtype.is_small_float else fold.dtype
             partial = self.memory(inner, count * results)
@@ -232,11 +232,6 @@ class _Splitter:
             if at_end:
                 at = (where[0], (*where[1], (len(self.axes), results)))
                 self.done[fold] = _combined(fold.arg[0], inner, partial, at, len(self.axes))
-                continue
-            if hoist:
-                value = _combined(fold.arg[0], inner, partial, at, block)
-                same = inner is fold.dtype
-                folds[fold] = value if same else make(CAST, fold.dtype, (value,), fold.dtype)
                 continue
             final = self.memory(inner, results)
             value = _combined(fold.arg[0], inner, partial, (0, ((0, 1), (1, results))), 1)
@@ -248,30 +243,27 @@ class _Splitter:
         ))  # fmt: skip
         if at_end:
             self.axes.append(count)
-        elif hoist:
-            stores = SINK(*self.hoisted(folds, kept, where))
-            axes_ = (*self.kernel.axes, count)
-            self.parts.append(Part(IndexKernel(axes_, stores, self.kernel.divisions)))
         else:
             self.parts.append(Part(IndexKernel((results, count), SINK(*combined), 0)))
 
-    def hoisted(
-        self, folds: dict[Node, Node], kept: frozenset[int], where: Affine
-    ) -> list[Node]:  # fmt: skip
-        """Stores of what is computed from these folds and has no other axes (loop-invariant)."""
-        order = [n for n in toposort([self.kernel.body]) if n.op is not SINK]
-        inside, here = self.invariant(order, folds, kept), dict(self.done) | folds
+    def hoist(self, order: Sequence[Node], folds: Sequence[Node], where: Affine) -> None:
+        """A part for what is computed from folds and has no other axes (loop-invariant code)."""
+        kept = self.free[folds[0]]
+        inside = self.invariant(order, folds, kept)
         moved = self.movable([n for n in order if n.op is STORE], inside, kept)
         self.stored |= set(moved)
-        found = [self.now(n, here) for n in moved]
+        stores = [self.now(n) for n in moved]
         used = {s for n in order if n not in inside and n not in self.stored for s in n.src}
         results, axes = prod([self.sizes[a] for a in kept]), tuple(sorted(kept))
-        for node in [n for n in order if n in inside and n in used]:
+        loads = {n: value for n, value in self.done.items() if self.is_split(n)}
+        for node in [n for n in order if n in inside and n in used and n.op is not FOLD]:
             memory = self.memory(node.dtype, results)
-            value = self.now(node, here)
-            found.append(make(STORE, void, (value,), (memory, where, "set", axes)))
-            self.done[node] = make(LOAD, node.dtype, (), (memory, where, ()))
-        return found
+            stores.append(make(STORE, void, (self.now(node),), (memory, where, "set", axes)))
+            loads[node] = make(LOAD, node.dtype, (), (memory, where, ()))
+        if stores:
+            body = IndexKernel(self.kernel.axes, SINK(*stores), self.kernel.divisions)
+            self.parts.append(Part(body))
+            self.done = loads  # what was made of others before is made of these now
 
     def movable(
         self, stores: Sequence[Node], inside: set[Node], kept: frozenset[int]
@@ -290,11 +282,11 @@ class _Splitter:
         ]  # fmt: skip
 
     def invariant(
-        self, order: Sequence[Node], folds: dict[Node, Node], kept: frozenset[int]
+        self, order: Sequence[Node], folds: Sequence[Node], kept: frozenset[int]
     ) -> set[Node]:
         """What is computed from these folds, inputs and earlier folds, with no other axes."""
-        alone = {n for n in order if self.is_split(n)}
         inside = set(folds)
+        alone = {n for n in order if self.is_split(n)} - inside
         for node in order:
             if node.op in (FOLD, STORE) or not self.free[node] <= kept:
                 continue
