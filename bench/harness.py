@@ -151,12 +151,14 @@ class WorkerError(Exception):
 class Worker:
     """A process of one system, with caches of its own; `ask` sends a command and waits."""
 
-    def __init__(self, command: Sequence[str], caches: str, threads: int, limit: float) -> None:
+    def __init__(
+        self, command: Sequence[str], caches: str, threads: int, limit: float, root: Path = ROOT
+    ) -> None:
         self.limit = limit
         self.errors = open(Path(caches, "stderr"), "w+")  # noqa: SIM115 - closed with the process
         count = {f"{n}_NUM_THREADS": str(threads) for n in ("OMP", "OPENBLAS", "MKL")}
         environment = {
-            **os.environ, **count, "FULGURITE_THREADS": str(threads), "PYTHONPATH": str(ROOT),
+            **os.environ, **count, "FULGURITE_THREADS": str(threads), "PYTHONPATH": str(root),
             "BENCH_THREADS": str(threads), "DEV": "CPU", "JAX_PLATFORMS": "cpu", "HOME": caches,
             "FULGURITE_CACHE_DIR": f"{caches}/fulgurite", "XDG_CACHE_HOME": caches,
             "CACHEDB": f"{caches}/tinygrad.db", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/torch",
@@ -164,7 +166,7 @@ class Worker:
         # every system may keep its bytecode, as it does for users
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.process = subprocess.Popen(
-            command, env=environment, cwd=ROOT, start_new_session=True, text=True,
+            command, env=environment, cwd=root, start_new_session=True, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
         )  # fmt: skip
 
