@@ -11,12 +11,12 @@ k (the gradient of its weights), a few columns at a time go over all pieces inst
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 
 from ....core.dtype import DType, int32
 from ....kernel.contract.im2col import SLOTS
 from ...common.api import FIRST
-from ..gemm.microkernel import Registers, defined
+from ..gemm.microkernel import Module, Registers, defined, named
 from ..gemm.tile import LibraryFunction
 from ..gemm.widen import gathered, widen
 from ..llvm.convert import from_memory, load_row, memory_dtype, shuffled
@@ -25,7 +25,7 @@ from ..llvm.masked import masked_store
 from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
-from .pack_im2col import Im2colPacker
+from .pack_im2col import Im2colPacker, lanes_function
 from .view_args import DESCRIPTOR, ViewOperands
 
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
@@ -65,19 +65,14 @@ class _Table:
         self.moves, self.weights, self.offsets, self.places, self.lanes, self.masks = found
 
 
-def direct_functions(
-    registers: Registers, memories: tuple[DType, DType]
-) -> list[tuple[str, dict[str, str]]]:
-    """Functions of a module that has `PART_lanes`, and what each of them declares.
-
-    `void PART_direct(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
-    i64 steps, i64 step, i64 down, i64 more, i64 times, i64 next_left, i64 next_right)` computes the
-    sums of a tile; lanes are `step` apart, rows of the left operand `down`; `more`: they are added
-    to those that are there. The steps of the table are gone over some `times`, each further on in
-    both operands. With no rows lanes run along k, and steps are columns. `PART_tables` is the
-    launch that fills tables.
-    """
-    made = []
+@lru_cache(maxsize=32)
+def direct(registers: Registers, memories: tuple[DType, DType]) -> Module:
+    """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 steps,
+    i64 step, i64 down, i64 more, i64 times, i64 next_left, i64 next_right)`: the sums of a tile.
+    Lanes are `step` apart, rows of the left operand `down`; `more`: they are added to those that
+    are there. The steps of the table are gone over some `times`, each further on in both operands.
+    With no rows lanes run along k, and steps are columns."""
+    made = [lanes_function(registers)]
     tall = registers.direct_heights
     for load in LOADS:
         for kind, many in ((_RowSums, (*tall, _ROWS)), (_ColumnSums, (_COLUMNS,))):
@@ -85,15 +80,23 @@ def direct_functions(
                 f = kind(registers, load, count, memories)
                 f.sums()
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
-    whole = FunctionBuilder("PART_direct", Numbers([]), [], registers.target.lanes, False)
+    whole = FunctionBuilder("SELF", Numbers([]), [], registers.target.lanes, False)
     outside = [scalar_type(memory_dtype(memory)) for memory in memories]
     _all_rows(whole, scalar_type(registers.dtype), outside, tall)
     launch = _table_launch(registers, memories)
-    return [
-        *made, _total(registers), defined(whole, f"void @PART_direct({_ARGUMENTS})"),
+    made += [
+        _total(registers), defined(whole, f"void @SELF({_ARGUMENTS})"),
         defined(_FillTable(registers, "near"), f"internal void @PART_table({_TABLE})"),
         defined(launch, f"void @PART_tables({_LAUNCH})"),
     ]  # fmt: skip
+    declared = {key: line for _, names in made for key, line in names.items()}
+    texts = [*[text for text, _ in made], *declared.values()]
+    return named(f"direct_{registers.dtype}", "\n".join(texts))
+
+
+def table_launch(module: Module) -> str:
+    """The name of the launch that fills the table of each tile."""
+    return f"{module.name}_part_tables"
 
 
 # --- sums ----------------------------------------------------------------------------------------

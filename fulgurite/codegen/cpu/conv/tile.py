@@ -17,7 +17,6 @@ from ...common.api import FIRST
 from ..gemm.microkernel import Module, Registers, defined, named, transpose
 from ..gemm.tile import LibraryFunction, Tile
 from ..gemm.widen import fours
-from .direct import direct_functions
 from .pack_im2col import Im2colPacker, lanes_function
 from .view_args import PACK_KINDS, ViewOperands, pack_dtypes
 
@@ -109,8 +108,8 @@ def tile(registers: Registers, memories: tuple[DType, DType]) -> Module:
 
 @lru_cache(maxsize=32)
 def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
-    """`void f(ptr view, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, the
-    launches of both sides (`pack_launch`), and direct convolution (`table_launch`, `direct`)."""
+    """`void f(ptr view, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, and
+    the launches of both sides (`pack_launch`)."""
     packers = [
         Im2colPacker(registers, kind, dtype)
         for dtype in pack_dtypes(registers, memories) for kind in PACK_KINDS
@@ -119,7 +118,6 @@ def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
     made.append(lanes_function(registers))
     made += [_pack_launch(registers, memories, side) for side in ("left", "right")]
     made += [fours(registers)] if registers.packs_fours else []
-    made += direct_functions(registers, memories)
     cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(packers))])
     lines = ["  %kind = load i64, ptr %view", f"  switch i64 %kind, label %done [ {cases} ]"]
     operands = _ARGUMENTS.replace(" noalias", "")
@@ -139,16 +137,6 @@ def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
 def pack_launch(module: Module, side: str) -> str:
     """The name of the function that packs units of an operand into the workspace."""
     return f"{module.name}_part_{side}"
-
-
-def table_launch(module: Module) -> str:
-    """The name of the launch of a direct convolution that fills the table of each tile."""
-    return f"{module.name}_part_tables"
-
-
-def direct(module: Module) -> str:
-    """The name of the function that computes a tile of a direct convolution."""
-    return f"{module.name}_part_direct"
 
 
 def _pack_launch(

@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 
 from ....kernel.contract.problem import Operand
 from ...common.api import FIRST
-from ..conv.tile import DIRECT, direct, im2col
+from ..conv.direct import direct
+from ..conv.tile import DIRECT, im2col
 from ..conv.tile import TILE as CONV_TILE
 from ..conv.tile import tile as conv_tile
 from ..conv.view_args import PACK
@@ -134,10 +135,13 @@ class LibraryCalls:
 
     @property
     def im2col(self) -> Module:
-        """The module that packs and sweeps over views."""
-        module = im2col(self.registers, self.gemm.memories)
-        self.modules[module.name] = module
-        return module
+        """The module that packs views."""
+        return im2col(self.registers, self.gemm.memories)
+
+    @property
+    def direct(self) -> Module:
+        """The module that sweeps over views."""
+        return direct(self.registers, self.gemm.memories)
 
     def view_launch(self, name: str, own: str, frames: list[FunctionBuilder]) -> str:
         """A launch that is a function of the library, or one of this kernel's own that calls it."""
@@ -163,16 +167,19 @@ class LibraryCalls:
             self.dense_tile(f, [*place, *span, sums, width])
 
     def view_tile(self, f: FunctionBuilder, tile: list[str]) -> None:
-        """The same over views."""
-        r, views = self.registers, im2col(self.registers, self.gemm.memories)
-        f.e.declare(f"void @{direct(views)}({DIRECT})", direct(views))
-        along_k = "null"  # there is none where parts of vectors cannot be loaded, nor of fours
-        if self.gemm.has_masks and not r.dot:
-            along_k = self.address(f, skinny(r, True), SKINNY)
-        self.call(f, conv_tile(r, self.gemm.memories), CONV_TILE, [
-            "%params", self.table(f), *tile, self.address(f, block(r), MICROKERNEL_TYPES), along_k,
-            self.address(f, views, PACK), f"@{direct(views)}",
-        ])  # fmt: skip
+        """The same over views: packed, or swept over. What a kernel never calls is no part of its
+        library: sweeps are most of the text of both."""
+        r, gemm = self.registers, self.gemm
+        panel = along_k = pack = sweep = "null"
+        if gemm.kind.is_direct:
+            sweep = self.address(f, self.direct, DIRECT)
+        else:
+            panel = self.address(f, block(r), MICROKERNEL_TYPES)
+            pack = self.address(f, self.im2col, PACK)
+            if gemm.has_masks and not r.dot:  # parts of vectors can be loaded, and not of fours
+                along_k = self.address(f, skinny(r, True), SKINNY)
+        operands = ["%params", self.table(f), *tile, panel, along_k, pack, sweep]
+        self.call(f, conv_tile(r, gemm.memories), CONV_TILE, operands)
 
     def dense_tile(self, f: FunctionBuilder, tile_at: list[str]) -> None:
         """The same over dense matrices."""

@@ -20,7 +20,8 @@ from ....core.symbolic.sym import varies
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import Operand
 from ...common.api import KernelText, Launch, Prepacked
-from ..conv.tile import pack_launch, table_launch
+from ..conv.direct import table_launch
+from ..conv.tile import pack_launch
 from ..conv.view_args import VIEW_TABLE
 from ..llvm.convert import round_small
 from ..llvm.emitter import Val, scalar_type
@@ -106,13 +107,13 @@ class _Template:
                 self.numbers.place(key, table[key])
         frames: list[FunctionBuilder] = []
         launches: list[Launch] = []
-        workspace = sum(self.pack_launch(s, frames, launches) for s in (gemm.left, gemm.right))
         if gemm.kind.is_direct:
-            name = table_launch(self.calls.im2col)
+            name = table_launch(self.calls.direct)
             symbol = self.calls.view_launch(name, "kernel_tables", frames)
-            bytes_ = geo.direct_tables * geo.direct_table_bytes
-            launches.append(Launch(symbol, geo.direct_tables, bytes_))
-            workspace += bytes_
+            workspace = geo.direct_tables * geo.direct_table_bytes
+            launches.append(Launch(symbol, geo.direct_tables, workspace))
+        else:
+            workspace = sum(self.pack_launch(s, frames, launches) for s in (gemm.left, gemm.right))
         frames.append(self.main())
         workspace += self.sum_launches(launches)
         declared: dict[str, str] = {}

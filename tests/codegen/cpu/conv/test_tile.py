@@ -126,6 +126,9 @@ def check(case: Case, seed: int = 0, scale: float = 1, dtypes: tuple[Any, Any] =
 
 
 KNOWN = Case(8, 16, (20, 20), 24, (3, 3), padding=1)
+WAYS = (  # an epilogue has two texts: one packs windows, one sweeps over them
+    Case(8, 64, (7, 7), 64, (3, 3), padding=1), Case(2, 3, (9, 9), 3, (3, 3), groups=3)
+)  # fmt: skip
 DIFFERENT = [
     # batches, images and channels of other sizes, tiny and large
     Case(1, 16, (20, 20), 24, (3, 3), padding=1), Case(3, 48, (33, 35), 20, (3, 3), padding=1),
@@ -168,7 +171,8 @@ def nothing_from_the_disk() -> Iterator[None]:
 def test_any_convolution_with_a_known_epilogue_compiles_nothing() -> None:
     some = (BF16, SIGNED, HALF)
     for dtypes in (FLOAT32, *some):
-        check(KNOWN, dtypes=dtypes)
+        for case in (KNOWN, *WAYS):
+            check(case, dtypes=dtypes)
     before = compiler.calls
     for seed, case in enumerate(DIFFERENT):
         check(case, seed)
@@ -210,7 +214,8 @@ def test_whichever_convolution_comes_first_the_others_compile_nothing(
     first: int, dtypes: tuple[Any, Any]
 ) -> None:
     scale = 5 + first  # an epilogue of its own
-    check(DIFFERENT[first], scale=scale, dtypes=dtypes)
+    for case in (DIFFERENT[first], *WAYS):
+        check(case, scale=scale, dtypes=dtypes)
     before = compiler.calls
     for case in (KNOWN, *DIFFERENT[:4], *DIFFERENT[16:19], *DIFFERENT[23:26]):
         check(case, scale=scale, dtypes=dtypes)
@@ -434,3 +439,13 @@ def test_many_rows_have_the_same_bits_on_any_number_of_threads() -> None:
                 x, w, b = tensors(*given)
                 bits.add(fg.schedule(fg.relu(case.apply(x, w) + b)).run()[0].numpy().tobytes())
         assert len(bits) == 1, case
+
+
+def test_the_text_of_sweeps_comes_with_convolutions_that_sweep_only() -> None:
+    for case, swept in zip(WAYS, (False, True), strict=True):
+        x, w, b = arrays(case, 0)
+        with fg.config(device="cpu", tier="native"):
+            made = rendered_kernels(fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b)))
+        library = "\n".join(made[-1].library)
+        assert ("@fulgurite_direct_" in library) == swept
+        assert ("@fulgurite_im2col_" in library) != swept
