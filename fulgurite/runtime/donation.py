@@ -88,8 +88,8 @@ def counts_are_exact() -> bool:
 # --- who else holds it ---------------------------------------------------------------------------
 
 
-class Between(NamedTuple):
-    """The nodes between roots and memory, and who is known to hold them: looked at twice."""
+class ReferenceCounts(NamedTuple):
+    """Reference counts of the nodes between roots and memory: who is known to hold them."""
 
     nodes: list[Node]
     expected: list[int]  # how many references to each are ours
@@ -110,13 +110,13 @@ class Donation(NamedTuple):
     """What a plan may write over: pairs of a param and a root."""
 
     pairs: tuple[Pair, ...]
-    between: Between
+    between: ReferenceCounts
 
 
-NOTHING = Donation((), Between([], [], [], 0))
+NOTHING = Donation((), ReferenceCounts([], [], [], 0))
 
 
-def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> Between:
+def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> ReferenceCounts:
     """How many references to the nodes between roots and memory are ours, and what each reads.
 
     Roots are left out: who holds one reads the new buffer through it.
@@ -129,7 +129,7 @@ def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> 
     met = set(map(id, checked))
     unmet = sum([1 << param for param in params if id(normal.buffers[param]) not in met])
     expected = [held[id(n)] + _ALONE for n in checked]
-    return Between(checked, expected, [mask[n] for n in checked], unmet)
+    return ReferenceCounts(checked, expected, [mask[n] for n in checked], unmet)
 
 
 def _reads(order: Sequence[Node], asked: Set[Node], mask: dict[Node, int]) -> dict[Node, int]:

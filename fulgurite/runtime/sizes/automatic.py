@@ -80,7 +80,7 @@ class Member(NamedTuple):
         return f"not the plan for {guards}: with {now} this fails: {' and '.join(failed)}"
 
 
-class Found(NamedTuple):
+class SharedPlan(NamedTuple):
     """A plan for the sizes of a graph, and what it takes at run time."""
 
     plan: Plan
@@ -88,13 +88,13 @@ class Found(NamedTuple):
     seconds: dict[str, float]  # `known`: of a plan that was there
 
 
-def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -> Found | None:
+def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -> SharedPlan | None:
     """A plan that serves other sizes as well; None if this graph should have its own."""
     start = time.perf_counter()
     found = known_plan(shapes, sample, normal, how)
     if found is not None:
         _remember(shapes, normal, found[1], how)
-        return Found(found[0], found[1].lifted, {"known": time.perf_counter() - start})
+        return SharedPlan(found[0], found[1].lifted, {"known": time.perf_counter() - start})
     if any([member.plan.is_stored for member in shapes.members]) and _is_kept(normal, how):
         return None  # another process met the very same sizes
     shapes.refuse(sample.sizes, [member.refusal(sample) for member in shapes.members])
@@ -134,7 +134,7 @@ def known_plan(
     return None
 
 
-def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> Found | None:
+def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> SharedPlan | None:
     start = time.perf_counter()
     found = fit([s.sizes for s in shapes.samples])
     if found is None:
@@ -152,7 +152,7 @@ def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> F
             if values is not None:
                 plan = member.plan.at(values)
                 shapes.members = [member, *shapes.members][:_MOST_MEMBERS]
-                return Found(plan, member.lifted, {"sizes": time.perf_counter() - start})
+                return SharedPlan(plan, member.lifted, {"sizes": time.perf_counter() - start})
             shapes.reasons.append(f"its sizes are not {', '.join(member.plan.guards)}")
         except FulguriteError as problem:  # nobody asked for it
             shapes.reasons.append(str(problem))
