@@ -118,7 +118,7 @@ def test_programs_notice_memory_that_is_written_over_too_early(
     planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if planted == "lost":  # whoever else reads an old version is forgotten
-        monkeypatch.setattr(donation.Between, "lost", lambda between, taken: 0)
+        monkeypatch.setattr(donation.ReferenceCounts, "lost", lambda between, taken: 0)
     else:  # arrays that show memory are forgotten
         monkeypatch.setattr(donation, "_ours", lambda storages, more: [True] * len(storages))
     fg.clear_caches()
