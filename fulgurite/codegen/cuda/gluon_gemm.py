@@ -177,8 +177,8 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
 
     def apart(parts: int) -> float:
         moved = results * (2 * float32.itemsize * parts + wide + stored)
-        busy: float = rounds(parts) * whole / parts
-        return busy + moved / table.memory_rate + table.launch_ns
+        busy = rounds(parts) * whole / parts
+        return float(busy + moved / table.memory_rate + table.launch_ns)
 
     beside = area * wide * len(read) / table.epilogue_rate
     most = min(table.gluon_splits, c.k // (4 * tile.depth))
