@@ -21,9 +21,7 @@ State = tuple[Node, Domain]  # a node, and the places where it counts
 
 def assumed(kernel: IndexKernel) -> IndexKernel:
     """The kernel that reads without conditions that are asked around what can be read."""
-    loads = [n for n in toposort([kernel.body]) if n.op is LOAD and not n.src]
-    plain = {n.arg[:2] for n in loads if not n.arg[2]}
-    masked = frozenset([n for n in loads if n.arg[2] and (n.arg[1] == ZERO or n.arg[:2] in plain)])
+    masked = _masked(kernel)
     if not masked:
         return kernel
     root: State = (kernel.body, Domain())
@@ -37,6 +35,13 @@ def assumed(kernel: IndexKernel) -> IndexKernel:
         if not more:
             done[waiting.pop()] = _rebuilt(state, tuple([done[s] for s in sources]), masked)
     return IndexKernel(kernel.axes, done[root], kernel.divisions)
+
+
+def _masked(kernel: IndexKernel) -> frozenset[Node]:
+    """Loads under conditions of what can always be read."""
+    loads = [n for n in toposort([kernel.body]) if n.op is LOAD and not n.src]
+    plain = {n.arg[:2] for n in loads if not n.arg[2]}
+    return frozenset([n for n in loads if n.arg[2] and (n.arg[1] == ZERO or n.arg[:2] in plain)])
 
 
 def _sources(state: State) -> list[State]:

@@ -253,10 +253,9 @@ class _Splitter:
         moved = self.movable([n for n in order if n.op is STORE], inside, kept)
         self.stored |= set(moved)
         stores = [self.now(n) for n in moved]
-        used = {s for n in order if n not in inside and n not in self.stored for s in n.src}
         results, axes = prod([self.sizes[a] for a in kept]), tuple(sorted(kept))
         loads = {n: value for n, value in self.done.items() if self.is_split(n)}
-        for node in [n for n in order if n in inside and n in used and n.op is not FOLD]:
+        for node in self.used_outside(order, inside):
             memory = self.memory(node.dtype, results)
             stores.append(make(STORE, void, (self.now(node),), (memory, where, "set", axes)))
             loads[node] = make(LOAD, node.dtype, (), (memory, where, ()))
@@ -264,6 +263,11 @@ class _Splitter:
             body = IndexKernel(self.kernel.axes, SINK(*stores), self.kernel.divisions)
             self.parts.append(Part(body))
             self.done = loads  # what was made of others before is made of these now
+
+    def used_outside(self, order: Sequence[Node], inside: set[Node]) -> list[Node]:
+        """Of loop-invariant values, but folds, those that other nodes read."""
+        used = {s for n in order if n not in inside and n not in self.stored for s in n.src}
+        return [n for n in order if n in inside and n in used and n.op is not FOLD]
 
     def movable(
         self, stores: Sequence[Node], inside: set[Node], kept: frozenset[int]
