@@ -13,12 +13,13 @@ Floats are added in another order, so `exact` leaves this out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 
 from ...core.dtype import int32
 from ...core.node import Node, Shape, constant, constant_bits, remember
+from ...core.op import Op
 from ...core.ops.effect import CONTIGUOUS, REMAT
 from ...core.ops.elementwise import ADD, CAST, LT, MAX, MIN, WHERE
 from ...core.ops.indexing import GATHER
@@ -72,21 +73,8 @@ class _Region:
     def around(sink: Node, order: Sequence[Node], matrix: Node) -> _Region | None:
         """The region of a matrix; None if a value in it waits for something outside of it."""
         size = elements(matrix.shape)
-        below: dict[Node, None] = {matrix: None}
-        for node in order:
-            if node.op is not SINK and any([s in below for s in node.src]):
-                below[node] = None
-        readers: dict[Node, list[Node]] = {}
-        for node in [*below, sink]:
-            for source in node.src:
-                readers.setdefault(source, []).append(node)
-        inside = {matrix}
-        for node in reversed(below):
-            if elements(node.shape) >= size or any([r in inside for r in readers.get(node, ())]):
-                inside.add(node)
-        for node in below:
-            if any([s in inside and elements(s.shape) >= size for s in node.src]):
-                inside.add(node)
+        below, readers = _made_of(sink, order, matrix)
+        inside = _inside(below, readers, size)
         nodes = {n: None for n in below if n in inside}
         if any([s in below and s not in nodes for n in nodes for s in n.src]):
             return None
@@ -181,6 +169,33 @@ class _Region:
         return substitute(sink, known, walk=True)
 
 
+def _made_of(
+    sink: Node, order: Sequence[Node], matrix: Node
+) -> tuple[dict[Node, None], dict[Node, list[Node]]]:
+    """A matrix and all that is computed from it, sources first, and who reads each."""
+    below: dict[Node, None] = {matrix: None}
+    for node in order:
+        if node.op is not SINK and any([s in below for s in node.src]):
+            below[node] = None
+    readers: dict[Node, list[Node]] = {}
+    for node in [*below, sink]:
+        for source in node.src:
+            readers.setdefault(source, []).append(node)
+    return below, readers
+
+
+def _inside(
+    below: dict[Node, None], readers: Mapping[Node, Sequence[Node]], size: int
+) -> set[Node]:
+    """Large values, what leads to one, and whoever reads one."""
+    inside: set[Node] = set()
+    for node in reversed(below):
+        if elements(node.shape) >= size or any([r in inside for r in readers.get(node, ())]):
+            inside.add(node)
+    large = {n for n in inside if elements(n.shape) >= size}
+    return inside | {n for n in below if any([s in large for s in n.src])}
+
+
 class _Strip:
     """One strip: values that are computed row by row from strips of what the region reads."""
 
@@ -261,21 +276,30 @@ def sources_axes(node: Node, axis: int, strips: int) -> Axes | None:
         return None
     if node.op.family == "elementwise" or node.op is CONTIGUOUS:
         return [axis] * len(node.src)
-    if node.op is CONST or node.op is IOTA:
-        return [] if not node.src else None
-    if node.op is PERMUTE:
-        return [node.arg[axis]]
-    if node.op is GATHER:
-        return [axis, axis] if axis != node.arg else None
-    if node.op is REDUCE:
-        return [axis] if axis not in node.arg[1] else None
-    if len(node.src) != 1 or node.op not in (EXPAND, RESHAPE):
+    rule = _SOURCES.get(node.op)
+    return None if rule is None else rule(node, axis, strips)
+
+
+def _moved_axes(node: Node, axis: int, strips: int) -> Axes | None:
+    """The same of a reshape or an expansion whose sizes are numbers."""
+    if len(node.src) != 1:
         return None
     (source,) = node.src
     if node.op is EXPAND:
         return [axis if source.shape[axis] == node.shape[axis] else None]
     moved = _reshaped(node.shape, source.shape, axis, strips)
     return None if moved is None else [moved]
+
+
+_SOURCES: dict[Op, Callable[[Node, int, int], Axes | None]] = {
+    CONST: lambda node, axis, _: None if node.src else [],
+    IOTA: lambda node, axis, _: None if node.src else [],
+    PERMUTE: lambda node, axis, _: [node.arg[axis]],
+    GATHER: lambda node, axis, _: None if axis == node.arg else [axis, axis],
+    REDUCE: lambda node, axis, _: None if axis in node.arg[1] else [axis],
+    EXPAND: _moved_axes,
+    RESHAPE: _moved_axes,
+}
 
 
 def _reshaped(old: Shape, new: Shape, axis: int, strips: int) -> int | None:
