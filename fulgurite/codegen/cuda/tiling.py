@@ -60,7 +60,7 @@ class GpuTable:
     dot_depth: int = 64
     dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
     operand_reuse: int = 64  # products of an element for which it is rounded once and stored
-    channels_last: bool = False  # images between kernels: on when it was timed on a GPU
+    channels_last: bool = True  # images between kernels, and rows of matrices aligned
     dot_loop: int = 16  # blocks of a folded axis that make a good loop alone; of fewer, axes merge
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
@@ -70,10 +70,10 @@ class GpuTable:
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
     gluon_splits: int = 8  # parts of K, at most
-    gluon_rate: float = 5600.0  # operations of a processor in a ns
-    memory_rate: float = 4000.0  # bytes of the machine in a ns
+    gluon_rate: float = 6700.0  # operations of a processor in a ns
+    memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel
     epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
-    launch_ns: float = 3000.0  # of a kernel in a graph
+    launch_ns: float = 8000.0  # until a kernel in a graph moves as much
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most

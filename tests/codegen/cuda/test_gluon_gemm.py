@@ -104,11 +104,11 @@ def test_the_text_is_as_it_was(golden: Golden) -> None:
 
 def test_few_tiles_of_a_deep_product_are_split_along_k() -> None:
     one = product("tn")
-    first, second = launches(one, one.inputs(3072, 768, 8192))
+    first, second = launches(one, one.inputs(3072, 768, 32768))
     numbers = {a.name: a.value for a in first.arguments if isinstance(a.value, int)}
     assert first.language == "gluon" and first.grid == GLUON.processors
     assert second.language == "triton" and numbers["steps"] % 64 == 0
-    assert numbers["z0"] == -(-8192 // numbers["steps"]) > 1
+    assert numbers["z0"] == -(-32768 // numbers["steps"]) > 1
     assert "k1 = gl.minimum(k0 + steps, K)" in first.text
 
 
