@@ -69,19 +69,11 @@ def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Par
     free = free_axes(order)
     long = [f for f in folds if _is_long(f, free, sizes, table)]
     splitter = _Splitter(kernel, sizes, free, params, table)
-    if _stays_whole(kernel, order, long, free, sizes, table):
+    few = table.enough // 4 if _computes_twice(kernel, long, free, table) else table.enough
+    if not long or units(order, free, sizes, table) >= few:
         ends = _before_epilogue(kernel, order, free, sizes, table)
         return splitter.split_epilogue(ends) if ends else ([Part(kernel)], [])
     return splitter.split(order, long)
-
-
-def _stays_whole(
-    kernel: IndexKernel, order: Sequence[Node], long: Sequence[Node], free: Free,
-    sizes: Sequence[int], table: SplitTable,
-) -> bool:  # fmt: skip
-    """True if no fold is long, or units are enough, or few but blocks would compute twice."""
-    few = table.enough // 4 if _computes_twice(kernel, long, free, table) else table.enough
-    return not long or units(order, free, sizes, table) >= few
 
 
 def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable) -> int:
