@@ -16,7 +16,7 @@ VECTOR = VectorTable(lanes=16, near_steps=4, gather_rows=16, reduce_rows=6)
 _UNROLL = UnrollTable(axis_steps=4, copies=16, nodes=2000, outputs=16, output_nodes=320,
                       shared_nodes=1600)  # fmt: skip
 _SPLIT = SplitTable(VECTOR, enough=16, short=64, long=1 << 15, block=1 << 14, most=64,
-                    unit_elements=4096, dear=8, epilogue=1 << 15)  # fmt: skip
+                    unit_elements=4096, epilogue=1 << 15)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,7 @@ def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Par
     free = free_axes(order)
     long = [f for f in folds if _is_long(f, free, sizes, table)]
     splitter = _Splitter(kernel, sizes, free, params, table)
-    few = table.enough // 4 if _computes_twice(kernel, long, free, table) else table.enough
-    if not long or units(order, free, sizes, table) >= few:
+    if not long or units(order, free, sizes, table) >= table.enough:
         ends = _before_epilogue(kernel, order, free, sizes, table)
         return splitter.split_epilogue(ends) if ends else ([Part(kernel)], [])
     return splitter.split(order, long)
@@ -81,46 +80,7 @@ def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitT
     if table.units is not None:
         return table.units
     grid, vector = grid_axes(order, free), vector_axis(order, free, sizes, table.vector)
-    others = prod([sizes[a] for a in grid if a != vector])
-    if vector not in grid:
-        return others
-    most = unit_elements(order, free, sizes, table, sizes[vector], others)
-    return others * -(-sizes[vector] // min(table.unit_elements, most))
-
-
-def unit_elements(
-    order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable, size: int,
-    units: int,
-) -> int:  # fmt: skip
-    """Elements of a unit along a vector axis of some size: of folds that are dear fewer, where
-    `units` along other axes are too few. Short pieces of rows cost little beside the work."""
-    work = [(n.op.cost, prod([sizes[a] for a in free[n]])) for n in order]
-    total, most = sum([cost * count for cost, count in work]), max([n for _, n in work], default=0)
-    folds = any(n.op is FOLD for n in order)
-    if table.dear is None or not folds or total <= table.dear * most:
-        return size
-    parts = min(table.enough, total // table.block)  # each worth a task
-    least = 2 * table.vector.lanes
-    return -(-size // (max(1, parts // max(1, units)) * least)) * least
-
-
-def _computes_twice(
-    kernel: IndexKernel, long: Sequence[Node], free: Free, table: SplitTable
-) -> bool:
-    """True if dear values that some folds take in are results too: parts share no such values."""
-    if table.dear is None:
-        return False
-    inside = {
-        n for fold in long for n in fold.slice if n is not fold and free[n] >= set(fold.arg[1])
-    }  # fmt: skip
-    seen: dict[Node, None] = {}
-    stack = list(kernel.body.src)
-    while stack:
-        node = stack.pop()
-        if node not in seen and node not in long:
-            seen[node] = None
-            stack += node.src
-    return sum([n.op.cost for n in seen if n in inside]) > table.dear
+    return prod([-(-sizes[a] // (table.unit_elements if a == vector else 1)) for a in grid])
 
 
 def _before_epilogue(

@@ -18,7 +18,7 @@ from ....core.dtype import DType, int64
 from ....core.node import Node, toposort
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import VAR
-from ....kernel.transform.split_reduction import Part, Shared, Split, unit_elements
+from ....kernel.transform.split_reduction import Part, Shared, Split
 from ....kernel.transform.vector_axis import across
 from ...common.api import FIRST, KernelText, Launch
 from ..llvm.convert import load_value, memory_dtype
@@ -93,11 +93,7 @@ class Loops(Reduce):
             self.outer = self.apart(self.outer)
         self.chunks = 1
         if self.vector is not None and self.vector in self.grid:
-            size, units = self.sizes[self.vector], prod([self.steps(a) for a in self.outer])
-            if not self.flat:
-                known = self.order, self.free, self.sizes, table.split
-                self.chunk = min(self.chunk, unit_elements(*known, size, units))
-            self.chunks = -(-size // self.chunk)
+            self.chunks = -(-self.sizes[self.vector] // self.chunk)
 
     def apart(self, axes: list[int]) -> list[int]:
         """Axes that number the units; in a map of short rows the others are loops of a unit."""
