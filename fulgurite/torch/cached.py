@@ -202,7 +202,7 @@ def _known(val: Any) -> Any:
     sizes = [*val.shape, *val.stride()]
     if not all([isinstance(n, int) for n in sizes]):
         raise NotKept("a size is a symbol")
-    if val.device.type != "cpu" or val.layout is not torch.strided or val.is_neg() or val.is_conj():
+    if not val.is_cpu or val.layout is not torch.strided or val.is_neg() or val.is_conj():
         raise NotKept(f"a tensor is {val.layout} on {val.device}")
     return {"tensor": [str(val.dtype).removeprefix("torch."), list(val.shape), list(val.stride())]}
 

@@ -86,6 +86,7 @@ NATIVE = (
     Setting("native, avx2", _on("cpu", vectors="avx2")),
     Setting("native, sse2", _on("cpu", vectors="sse2")),
     Setting("native, channels last", _on("cpu", channels_last="on")),
+    Setting("native, strips of rows", _on("cpu", strip_bytes=256)),
     Setting("native, one thread", _on("cpu", threads=1)),
     Setting("native, poisoned memory", _on("cpu", verify=True, poison=True)),
 )

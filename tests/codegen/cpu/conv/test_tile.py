@@ -127,7 +127,8 @@ def check(case: Case, seed: int = 0, scale: float = 1, dtypes: tuple[Any, Any] =
 
 KNOWN = Case(8, 16, (20, 20), 24, (3, 3), padding=1)
 WAYS = (  # an epilogue has two texts: one packs windows, one sweeps over them
-    Case(8, 64, (7, 7), 64, (3, 3), padding=1), Case(2, 3, (9, 9), 3, (3, 3), groups=3)
+    Case(8, 64, (7, 7), 64, (3, 3), padding=1), Case(2, 3, (9, 9), 3, (3, 3), groups=3),
+    Case(1, 24, (18, 18), 16, (3, 3), padding=1),
 )  # fmt: skip
 DIFFERENT = [
     # batches, images and channels of other sizes, tiny and large
@@ -442,7 +443,7 @@ def test_many_rows_have_the_same_bits_on_any_number_of_threads() -> None:
 
 
 def test_the_text_of_sweeps_comes_with_convolutions_that_sweep_only() -> None:
-    for case, swept in zip(WAYS, (False, True), strict=True):
+    for case, swept in zip(WAYS[:2], (False, True), strict=True):
         x, w, b = arrays(case, 0)
         with fg.config(device="cpu", tier="native"):
             made = rendered_kernels(fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b)))
