@@ -64,19 +64,12 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
     row["compile_seconds"] = round(REPORT.seconds, 3)
 
     def judged(given: dict[str, Any], ours: list[Any], theirs: list[Any]) -> Verdict:
-        def exact() -> list[Any]:
-            model.load_state_dict(state)
-            wide = copy.deepcopy(model).double()
-            moved = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
-            return _step(wide, wide, moved, train)
-
-        try:
-            return compare(ours, theirs, exact)
-        except Exception as problem:
-            return Verdict(False, float("inf"), f"float64: {_text(problem)}")
+        return _judged(model, state, given, train, ours, theirs)
 
     found = judged(given, ours, theirs)
     if not found.agrees and found.judged:
+        if of_dynamo := _of_dynamo(model, state, given, train, ours, theirs):
+            return row | {"status": "skipped", "why": of_dynamo}
         found = _again(found, given, lambda other: judged(other, *[
             _fresh(model, state, which, other, train) for which in (call, model)
         ]))  # fmt: skip
@@ -85,6 +78,51 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
         why += _in_float64(model, state, given, train, backend)
     row |= {"error": found.error, "why": why, "judged": found.judged}
     return row | {"status": "agrees" if found.agrees else "differs"}
+
+
+def _judged(
+    model: Any, state: Any, given: dict[str, Any], train: bool, ours: list[Any], theirs: list[Any],
+    called: Callable[[Any], Any] = lambda model: model,
+) -> Verdict:  # fmt: skip
+    """Do results agree, if need be by how far both are off float64, computed as `called` says?"""
+
+    def exact() -> list[Any]:
+        model.load_state_dict(state)
+        wide = copy.deepcopy(model).double()
+        moved = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
+        return _step(wide, called(wide), moved, train)
+
+    try:
+        return compare(ours, theirs, exact)
+    except Exception as problem:
+        return Verdict(False, float("inf"), f"float64: {_text(problem)}")
+
+
+def _of_dynamo(
+    model: Any, state: Any, given: dict[str, Any], train: bool, ours: list[Any], theirs: list[Any]
+) -> str:
+    """Why the model is no case for us: it computes something else under dynamo, whose graph torch
+    runs itself with the result that is ours. Empty if we differ from torch on the same graph.
+
+    A model may ask whether it is traced: UMT5 of transformers 5.17 has its causal mask only then.
+    """
+    import torch
+
+    def traced(model: Any) -> Any:
+        return torch.compile(model, backend="eager")
+
+    torch._dynamo.reset()
+    try:
+        captured = _fresh(model, state, traced(model), given, train)
+        apart = _judged(model, state, given, train, captured, theirs)
+        if apart.agrees or not apart.judged:
+            return ""
+        found = _judged(model, state, given, train, ours, captured, traced)
+    except Exception:
+        return ""
+    if not found.agrees:
+        return ""
+    return f"it is another model under dynamo: as torch itself runs dynamo's graph, {apart.why}"
 
 
 def _in_float64(model: Any, state: Any, given: dict[str, Any], train: bool, backend: str) -> str:

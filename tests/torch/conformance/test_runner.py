@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from fulgurite.torch.conformance import results, runner
 
 WORKER = """
@@ -89,3 +91,34 @@ def test_the_table_has_a_line_for_each_architecture_and_a_file_of_rows_is_read_b
     file = tmp_path / "rows.jsonl"
     file.write_text("".join([json.dumps(row) + "\n" for row in [*rows, rows[1]]]))
     assert results.read(str(file)) == rows and results.read("") == []
+
+
+class Masked(torch.nn.Module):
+    """A model that computes something else when it is traced, if it is told to."""
+
+    def __init__(self, asks: bool) -> None:
+        super().__init__()
+        self.asks, self.linear = asks, torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        found = self.linear(x)
+        return found.tril() if self.asks and torch.compiler.is_compiling() else found
+
+
+def wrong(module: Any, inputs: Any) -> Any:
+    """A backend that is off by one."""
+    return lambda *args: [result + 1 for result in module(*args)]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_model_that_is_another_under_dynamo_is_no_case_but_a_wrong_backend_is(
+    train: bool,
+) -> None:
+    def row(asks: bool, backend: Any) -> dict[str, Any]:
+        return runner.measure("m", lambda: (Masked(asks), {"": torch.ones(4, 4)}), train, backend)
+
+    found = row(True, "fulgurite")
+    assert found["status"] == "skipped" and "another model under dynamo" in found["why"]
+    assert row(False, "fulgurite")["status"] == "agrees"
+    for asks in (False, True):
+        assert row(asks, wrong)["status"] == "differs"
