@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd import autograd_cache
-from torch._inductor.output_code import OutputCode
 
 from ..config import config, current
 from ..core.digest import digest_of
@@ -31,6 +29,26 @@ from ..runtime.cache.plan_cache import build_of
 from .graph import Graph
 from .lower import line_of
 
+try:
+    from torch._functorch import config as settings
+    from torch._functorch._aot_autograd import autograd_cache
+    from torch._functorch._aot_autograd.autograd_cache import (
+        AOTAutogradCacheDetails,
+        AOTAutogradCachePickler,
+        BundledAOTAutogradResult,
+        BypassAOTAutogradCache,
+        autograd_cache_key,
+        check_cacheable,
+        sanitize_gm_for_cache,
+    )
+    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+    from torch._inductor.output_code import OutputCode
+
+    WITHOUT = ""
+except ImportError as problem:  # these names are torch's own business: with others nothing is kept
+    WITHOUT = str(problem)
+    BypassAOTAutogradCache, AOTAutogradCacheDetails, OutputCode = Exception, object, object
+
 SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
 _KINDS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 
@@ -38,7 +56,7 @@ _KINDS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "me
 _now: ContextVar[tuple[str, dict[str, Any]] | None] = ContextVar("build, options", default=None)
 
 
-class NotKept(autograd_cache.BypassAOTAutogradCache):  # type: ignore[misc]  # torch's has no types
+class NotKept(BypassAOTAutogradCache):  # type: ignore[misc]  # torch's has no types
     """What the text of a graph has no words for."""
 
 
@@ -82,16 +100,14 @@ def is_kept(options: dict[str, Any]) -> str | None:
 @functools.cache
 def _join() -> bool:
     """Make our key known to torch's cache; False if this torch's holds inductor's results only."""
-    names = ("autograd_cache_key", "sanitize_gm_for_cache", "check_cacheable")
-    settings: Any = torch._functorch.config
-    if not (
-        all([hasattr(settings, name) for name in SETTINGS])
-        and all([hasattr(autograd_cache, name) for name in names])
-        and hasattr(autograd_cache.AOTAutogradCacheDetails, "_init_fx_graph_hash_details")
-        and hasattr(autograd_cache, "BundledAOTAutogradResult")
+    if (
+        WITHOUT
+        or not all([hasattr(settings, name) for name in SETTINGS])
+        or not hasattr(AOTAutogradCacheDetails, "_init_fx_graph_hash_details")
+        or not BundledAOTAutogradResult
     ):
         return False
-    theirs = autograd_cache.autograd_cache_key
+    theirs = autograd_cache_key
 
     def key(module: Any, inputs: Sequence[Any], *rest: Any) -> tuple[str, list[str]]:
         if _now.get() is None:
@@ -103,7 +119,7 @@ def _join() -> bool:
     return True
 
 
-class Details(autograd_cache.AOTAutogradCacheDetails):  # type: ignore[misc]  # nor this
+class Details(AOTAutogradCacheDetails):  # type: ignore[misc]  # nor this
     """What a graph of AOTAutograd depends on, less what only inductor's code does."""
 
     def get_triton_source_codes_from_gm(self, gm: fx.GraphModule) -> list[str]:
@@ -120,10 +136,10 @@ class Details(autograd_cache.AOTAutogradCacheDetails):  # type: ignore[misc]  # 
 def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
     """The key of a graph that dynamo captured."""
     gm = getattr(module, "gm", module)
-    with autograd_cache.sanitize_gm_for_cache(gm):
-        autograd_cache.check_cacheable(gm)
+    with sanitize_gm_for_cache(gm):
+        check_cacheable(gm)
         details = Details(gm, inputs, aot_config, {})
-        return f"f{autograd_cache.AOTAutogradCachePickler(gm).get_hash(details)}"
+        return f"f{AOTAutogradCachePickler(gm).get_hash(details)}"
 
 
 @contextmanager
@@ -135,9 +151,6 @@ def keeping(
     if build is None:
         yield lambda compiler: compiler
         return
-    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
-
-    settings: Any = torch._functorch.config
     lines = [str(node.meta.get("stack_trace")) for node in module.graph.nodes]
     token = _now.set((digest_of("\n".join([build, *lines])), options))
     try:

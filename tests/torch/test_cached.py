@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._functorch._aot_autograd import autograd_cache
 
-from fulgurite.torch import cached
+from fulgurite.torch import backend, cached
 from fulgurite.torch.graph import watching
 from fulgurite.torch.lower import line_of
 
@@ -134,3 +136,38 @@ def test_the_key_of_other_backends_is_torchs_own(
     with pytest.raises(AttributeError):
         autograd_cache.autograd_cache_key(None, [], None)
     assert not asked
+
+
+@pytest.mark.parametrize("name", [
+    "_functorch.config.bundled_autograd_cache", "_functorch._aot_autograd.autograd_cache",
+    "_functorch._aot_autograd.autograd_cache.AOTAutogradCacheDetails",
+    "_functorch._aot_autograd.autograd_cache.BundledAOTAutogradResult",
+    "_functorch._aot_autograd.autograd_cache.BypassAOTAutogradCache",
+    "_functorch._aot_autograd.schemas.SerializableAOTDispatchCompiler",
+    "_inductor.output_code", "_inductor.output_code.OutputCode",
+])  # fmt: skip
+def test_a_torch_without_a_name_that_the_cache_needs_compiles_without_it(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, _, last = f"torch.{name}".rpartition(".")
+    if f"torch.{name}" in sys.modules:
+        monkeypatch.setitem(sys.modules, f"torch.{name}", None)
+        monkeypatch.delattr(sys.modules[module], last)
+    elif last != "bundled_autograd_cache":  # a setting cannot be deleted
+        monkeypatch.delattr(sys.modules[module], last)
+    spec = importlib.util.spec_from_file_location("fulgurite.torch._again", cached.__file__)
+    assert spec is not None and spec.loader is not None
+    other = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(other)
+    if last == "bundled_autograd_cache":
+        monkeypatch.setattr(other, "SETTINGS", {"no_such_setting": True})
+    assert other.is_kept(options) is None
+    monkeypatch.undo()  # torch needs its names
+    monkeypatch.setattr(backend, "Kept", other.Kept)
+    monkeypatch.setattr(backend, "keeping", other.keeping)
+    model, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+    found, counts = again(model, x, options=options)
+    found.sum().backward()
+    torch.testing.assert_close(found, model(x))
+    assert model.weight.grad is not None and model.weight.grad.tolist() == [[4.0] * 3] * 2
+    assert counts.get("autograd_cache_hit", 0) + counts.get("autograd_cache_saved", 0) == 0
