@@ -30,8 +30,8 @@ PARKED = 3  # blocks of a size that wait for the next array: values take turns i
 class Slot:
     """Pinned memory, and the event behind the copy that reads it last."""
 
-    def __init__(self, driver: cuda.Driver) -> None:
-        self.pinned, self.copied = cuda.Pinned(driver, SLOT_BYTES), cuda.Event(driver)
+    def __init__(self, driver: cuda.Driver, nbytes: int = SLOT_BYTES) -> None:
+        self.pinned, self.copied = cuda.Pinned(driver, nbytes), cuda.Event(driver)
         self.used = False
 
 
@@ -65,12 +65,15 @@ class Staging:
 
     def _chunks(self, nbytes: int) -> Iterator[tuple[int, Slot, int]]:
         """Where chunks begin, slots whose last copy is done, and how long chunks are."""
-        for start in range(0, nbytes, SLOT_BYTES):
+        start = 0
+        while start < nbytes:
             slot = self.slots[self.turn]
             self.turn = (self.turn + 1) % SLOTS
             if slot.used:
                 slot.copied.synchronize()
-            yield start, slot, min(SLOT_BYTES, nbytes - start)
+            length = min(slot.pinned.nbytes, nbytes - start)
+            yield start, slot, length
+            start += length
 
     # --- memory ----------------------------------------------------------------------------------
 

@@ -42,12 +42,17 @@ def test_batches_that_take_turns_have_their_own_values_and_wait_for_no_kernel(
 
 
 def test_an_array_may_be_written_over_as_soon_as_it_is_a_tensor(
-    monkeypatch: pytest.MonkeyPatch,
+    gpu: Any, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "SLOT_BYTES", 1 << 16)  # several chunks, more than there are slots
+    sizes = [1 << 16, 5000, 1 << 15, 1 << 14]  # a chunk is as long as its slot
+    small = [staging.Slot(gpu.driver, nbytes) for nbytes in sizes]
+    monkeypatch.setattr(gpu.copies, "slots", small)
+    monkeypatch.setattr(gpu.copies, "turn", 0)
     array = np.arange(300_000, dtype=np.float32)
     want = array.copy()
+    before = library.fake_count(b"beside")
     x = fg.Tensor(array).realize()
+    assert library.fake_count(b"beside") - before == 41  # ten turns of all slots, and one more
     y = x + 0
     array[:] = -1
     np.testing.assert_array_equal(y.numpy(), want)
