@@ -142,7 +142,7 @@ class CudaDevice(BaseDevice):
                 )
             self.context.use()
             _threads.device = self
-        if self._discarded:
+        while self._discarded:  # what is closed may discard more: the memory it was lent
             discarded, self._discarded = self._discarded, []
             for owned in discarded:
                 owned.close()
