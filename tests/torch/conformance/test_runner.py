@@ -93,7 +93,7 @@ def test_the_table_has_a_line_for_each_architecture_and_a_file_of_rows_is_read_b
     assert results.read(str(file)) == rows and results.read("") == []
 
 
-class Masked(torch.nn.Module):
+class Masked(torch.nn.Module):  # type: ignore[misc]
     """A model that computes something else when it is traced, if it is told to."""
 
     def __init__(self, asks: bool) -> None:
