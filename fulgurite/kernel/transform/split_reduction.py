@@ -64,7 +64,7 @@ def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Par
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     folds = [n for n in order if n.op is FOLD]
-    if not folds or len(sizes) < len(kernel.axes) or any(n.op in (RUN, ORDER) for n in order):
+    if not folds or len(sizes) < len(kernel.axes) or _has_order(order):
         return [Part(kernel)], []
     free = free_axes(order)
     long = [f for f in folds if _is_long(f, free, sizes, table)]
@@ -73,6 +73,11 @@ def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Par
         ends = _before_epilogue(kernel, order, free, sizes, table)
         return splitter.split_epilogue(ends) if ends else ([Part(kernel)], [])
     return splitter.split(order, long)
+
+
+def _has_order(order: Sequence[Node]) -> bool:
+    """True of scans and sorts, whose steps follow each other."""
+    return any(n.op in (RUN, ORDER) for n in order)
 
 
 def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable) -> int:
