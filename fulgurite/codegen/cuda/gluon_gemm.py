@@ -276,7 +276,7 @@ class GemmProgram(TileProgram):
         self.inside = True
         inner = self._epilogue() if ragged else []
         down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
-        tiles = self.problem.batches * down * across
+        tiles = self.plan.tiles
         numbers = {
             "K": self.problem.k, **({"steps": self.plan.steps} if self.plan.steps else {}),
             "down": down, "across": across, "count": tiles,

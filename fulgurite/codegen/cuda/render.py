@@ -144,12 +144,12 @@ def _in_gluon(
     """A kernel as Hopper's GEMM, split along K where that is quicker; None if it is none."""
     table, places, room, _ = context
     plan = plan_gluon(kernel, dtypes, table)
-    whole = None if plan is None else render_gluon(kernel, dtypes, places, plan, table)
-    if plan is None or whole is None:
+    if plan is None:
         return None
     splits = best_split(plan, table)
     if not splits:
-        return [whole]
+        whole = render_gluon(kernel, dtypes, places, plan, table)
+        return None if whole is None else [whole]
     rules = SplitTable(
         table.vector, enough=2, short=1, long=1, block=1, most=splits, units=1,
         last=plan.problem.columns[0],
@@ -157,8 +157,7 @@ def _in_gluon(
     (first, *rest), shared = split(kernel, len(dtypes), rules)
     kinds, where = _with_room(shared, dtypes, places, room)
     part = render_gluon(first.kernel, kinds, where, part_of(plan, first), table)
-    assert part is not None, "its operands are those of the whole"
-    return [part, *_launches(rest, kinds, where, table)]
+    return None if part is None else [part, *_launches(rest, kinds, where, table)]
 
 
 def _with_room(
