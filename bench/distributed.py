@@ -24,32 +24,29 @@ from typing import Any
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[1]
 WIDTH, HEADS, BLOCKS, LENGTH, WORDS, BATCH = 256, 4, 4, 64, 128, 8
+Sizes = tuple[int, int, int, int, int]  # blocks, width, heads, length, words
 
 
-def ours(steps: int, out: str) -> None:
-    """One rank of our job."""
+def data_parallel_steps(sizes: Sizes, batch: int, steps: int) -> dict[str, list[float]]:
+    """One rank of a job that trains a GPT: seconds of each step, and of the processor."""
     import numpy as np
 
     import fulgurite as fg
     from fulgurite import nn, optim
-    from fulgurite.core import ranks
     from fulgurite.distributed import plans
     from fulgurite.distributed.mesh import job
+    from fulgurite.distributed.models import GPT
 
-    sys.path.insert(0, str(ROOT / "examples"))
-    from gpt_parallel import GPT  # type: ignore[import-not-found]
-
-    rank, size = job()
-    os.sched_setaffinity(0, {rank % os.cpu_count()})  # type: ignore[operator]
-    mesh = fg.Mesh({"data": size})
+    blocks, width, heads, length, words = sizes
+    mesh = fg.Mesh({"data": job()[1]})
     fg.random.seed(0)
-    model: nn.Module = GPT(WORDS, WIDTH, HEADS, BLOCKS, LENGTH)
+    model: nn.Module = GPT(words, width, heads, blocks, length)
     model.shard(plans.data_parallel(mesh))
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
     rng = np.random.default_rng(0)
     seconds, busy = [], []
     for _ in range(steps):
-        rows = rng.integers(0, WORDS, (BATCH * size, LENGTH + 1))
+        rows = rng.integers(0, words, (batch * mesh.size, length + 1))
         start, worked = time.perf_counter(), time.process_time()
         x, y = (fg.shard(part, mesh, {"data": 0}) for part in (rows[:, :-1], rows[:, 1:]))
         loss = fg.cross_entropy(model(x).transpose(1, 2), y)
@@ -59,17 +56,31 @@ def ours(steps: int, out: str) -> None:
         loss.item()
         seconds.append(time.perf_counter() - start)
         busy.append(time.process_time() - worked)
+    return {"seconds": seconds, "busy": busy}
+
+
+def launch(ranks: int, script: list[str]) -> None:
+    """Run a script on ranks of one thread each."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FULGURITE_THREADS": "1",
+                   "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+    command = [sys.executable, "-m", "fulgurite", "launch", "-n", str(ranks), *script]
+    subprocess.run(command, env=environment, check=True)
+
+
+def ours(steps: int, out: str) -> None:
+    """One rank of our job."""
+    from fulgurite.core import ranks
+    from fulgurite.distributed.mesh import job
+
+    rank, _ = job()
+    os.sched_setaffinity(0, {rank % os.cpu_count()})  # type: ignore[operator]
+    about: dict[str, Any] = data_parallel_steps((BLOCKS, WIDTH, HEADS, LENGTH, WORDS), BATCH, steps)
     world: Any = ranks.world()
     trace = [
         {"begun": b.begun, "done": b.done, "waited": b.waited, "bytes": b.nbytes}
         for b in getattr(world, "trace", [])
     ]
-    about = {
-        "seconds": seconds,
-        "busy": busy,
-        "trace": trace[-32:],
-        "bytes": getattr(world, "bytes_sent", 0),
-    }
+    about |= {"trace": trace[-32:], "bytes": getattr(world, "bytes_sent", 0)}
     if rank == 0:
         Path(out).write_text(json.dumps(about))
 
@@ -145,16 +156,14 @@ def measure(library: str, ranks: int, steps: int, python: str) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/out.json"
         script = [str(HERE), "--rank", library, "--steps", str(steps), "--out", out]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "FULGURITE_THREADS": "1",
-                       "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # fmt: skip
         if library == "ours":
-            launch = ["-m", "fulgurite", "launch", "-n", str(ranks)]
-            subprocess.run([sys.executable, *launch, *script], env=environment, check=True)
+            launch(ranks, script)
         else:
-            where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "WORLD_SIZE": str(ranks),
-                     "GLOO_SOCKET_IFNAME": "lo"}  # fmt: skip
+            where = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511",
+                     "WORLD_SIZE": str(ranks), "GLOO_SOCKET_IFNAME": "lo",
+                     "OMP_NUM_THREADS": "1"}  # fmt: skip
             jobs = [
-                subprocess.Popen([python, *script], env=environment | where | {"RANK": str(r)})
+                subprocess.Popen([python, *script], env=where | {"RANK": str(r)})
                 for r in range(ranks)
             ]
             if any([process.wait() for process in jobs]):

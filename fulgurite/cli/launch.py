@@ -19,12 +19,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..runtime.distributed.launcher import LAST_WORDS, read_last_words
+from ..runtime.distributed.launcher import LAST_WORDS, read_last_words, running_ranks
+from .look import positive
 
 EPILOG = """Cores are shared out: each rank gets threads for its share unless FULGURITE_THREADS is
 set. A rank that waits longer than --timeout for one that is silent or stands still ends the job,
 and says where every rank was; for one that works it waits 30 times as long. Example: fulgurite
 launch -n 4 train.py --steps 100"""
+
+
+# codes by which Hydra says that a signal ended a rank (ranks that fail end with 1 or 75)
+SIGNALS = frozenset({
+    signal.SIGILL, signal.SIGABRT, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM,
+})  # fmt: skip
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
@@ -35,28 +42,38 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         description="Run a script on many ranks with mpiexec.",
         epilog=EPILOG,
     )
-    parser.add_argument("-n", type=int, default=0, metavar="N", help="ranks (one for each core)")
+    parser.add_argument(
+        "-n", type=positive, default=0, metavar="N", help="ranks (one for each core)"
+    )
     parser.add_argument(
         "--hosts", default="", metavar="A,B", help="machines, as mpiexec names them"
     )
     parser.add_argument(
-        "--timeout", type=float, default=0.0, metavar="S", help="seconds that a rank waits (10)"
+        "--timeout", type=seconds, default=0.0, metavar="S", help="seconds that a rank waits (10)"
     )
     parser.add_argument("--quiet-ranks", action="store_true", help="print what rank 0 prints only")
-    parser.add_argument("script", help="a Python file, or -m and a module after --")
+    parser.add_argument("-m", action="store_true", dest="module", help="the script is a module")
+    parser.add_argument("script", help="a Python file, or with -m the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     parser.set_defaults(run=_run)
 
 
+def seconds(text: str) -> float:
+    """A time of more than nothing."""
+    if not 0 < float(text) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds over 0")
+    return float(text)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     ranks = arguments.n or _cores()
-    command = launch_command(ranks, [arguments.script, *arguments.arguments], arguments.hosts)
+    script, is_module = arguments.script, arguments.module or arguments.script == "-m"
+    if not is_module and not arguments.hosts and not os.path.exists(script):
+        return _refused(f"there is no script {script!r}")
+    words = ["-m", script] if arguments.module else [script]
+    command = launch_command(ranks, [*words, *arguments.arguments], arguments.hosts)
     if command is None:
-        print(
-            "fulgurite launch: there is no mpiexec: pip install 'fulgurite[distributed]'",
-            file=sys.stderr,
-        )
-        return 1
+        return _refused("there is no mpiexec: pip install 'fulgurite[distributed]'")
     environment = launch_environment(ranks, arguments.timeout, bool(arguments.hosts))
     if arguments.quiet_ranks:
         environment["FULGURITE_QUIET_RANKS"] = "1"
@@ -68,15 +85,24 @@ def _run(arguments: argparse.Namespace) -> int:
             job.send_signal(signal.SIGINT)
             code = job.wait()
         sys.stderr.write(read_last_words(folder))
+        unfinished = running_ranks(folder)
+    if not code and unfinished:
+        told = ", ".join(map(str, unfinished))
+        return _refused(f"the job ended, but not the program of ranks {told} (os._exit?)")
     if code:
         print(f"fulgurite launch: the job of {ranks} ranks ended: {_cause(code)}", file=sys.stderr)
     return 1 if code else 0
 
 
+def _refused(text: str) -> int:
+    print(f"fulgurite launch: {text}", file=sys.stderr)
+    return 1
+
+
 def _cause(code: int) -> str:
     """What an exit code of mpiexec says."""
     number = -code if code < 0 else code - 128 if 128 < code < 160 else code
-    if code < 0 or 128 < code < 160 or code == signal.SIGKILL:
+    if code < 0 or 128 < code < 160 or code in SIGNALS:
         return f"a rank was ended by {signal.Signals(number).name}"
     return f"exit code {code}"
 

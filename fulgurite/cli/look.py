@@ -40,7 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--by", default="kernel", choices=["kernel", "line", "module"], help="rows of the table"
     )
-    parser.add_argument("--top", type=_positive, default=20, metavar="N", help="rows shown (20)")
+    parser.add_argument("--top", type=positive, default=20, metavar="N", help="rows shown (20)")
     parser.add_argument(
         "--folded", default="", metavar="FILE", help="write stacks for a flame graph"
     )
@@ -80,7 +80,7 @@ def _add_viz(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument(
         "--graph",
-        type=_positive,
+        type=positive,
         default=1,
         metavar="N",
         help="1: the graph of most kernels; 2: the next one",
@@ -95,7 +95,7 @@ def _add_viz(commands: argparse._SubParsersAction[Any]) -> None:
 TOPICS = ("time", "limits", "compiled", "captured", "kernels", "plans", "memory")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     """A number from 1 on."""
     try:
         number = int(text)

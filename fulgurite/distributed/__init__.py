@@ -7,6 +7,6 @@ package is what they and `nn.Module.shard` are made of. Nothing here imports an 
 
 from __future__ import annotations
 
-from .mesh import Mesh, join_job, shard
+from .mesh import Mesh, job, join_job, shard
 
-__all__ = ["Mesh", "join_job", "shard"]
+__all__ = ["Mesh", "job", "join_job", "shard"]

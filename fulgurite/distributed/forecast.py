@@ -65,7 +65,7 @@ MACHINES = {
     # 8 GPUs of a node: dense bfloat16 at 40 % of 989 TFLOP/s, 450 GB/s links, 400 Gbit/s a GPU
     "h100": Machine("h100", 0.4 * 989e12, 8, 450e9, 50e9, 5e-6, 15e-6, 2),
     # cores of one machine, exchanging through its memory: fitted by bench/scaling.py
-    "cpu": Machine("cpu", 85e9, 1 << 30, 3.9e9, 0.1e9, 61e-6, 500e-6, 4, 0.0, 19.6e-6),
+    "cpu": Machine("cpu", 83e9, 1 << 30, 1.84e9, 0.1e9, 62e-6, 500e-6, 4, 0.0, 17e-6),
 }
 
 
@@ -99,6 +99,7 @@ class Cost:
     sent: dict[tuple[str, ...], float] = field(default_factory=dict)  # elements over mesh axes
     calls: dict[tuple[str, ...], int] = field(default_factory=dict)
     gradients: float = 0.0  # of these, sums of gradients: they can hide
+    boundary: float = 0.0  # elements of what one block gives the next
 
     def plus(self, other: Cost, times: float) -> Cost:
         """The costs of both, the second so many times."""
@@ -109,14 +110,12 @@ class Cost:
             self.states + times * other.states, self.activations + times * other.activations,
             {k: self.sent.get(k, 0) + times * other.sent.get(k, 0) for k in keys},
             {k: int(self.calls.get(k, 0) + times * other.calls.get(k, 0)) for k in keys},
-            self.gradients + times * other.gradients,
+            self.gradients + times * other.gradients, self.boundary,
         )  # fmt: skip
 
 
 class _Planned(ranks.Alone):
     """A world of ranks that are not there."""
-
-    is_planned = True
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -141,7 +140,7 @@ def _built(net: Net, mesh_axes: Mapping[str, int], plan: str, batch: int) -> Cos
     mesh = Mesh(mesh_axes)
     model: nn.Module = GPT(net.words, net.width, net.heads, net.blocks, net.length)
     decided = _plan(mesh, plan)
-    found = Cost()
+    found = Cost(boundary=batch // mesh_axes.get("data", 1) * net.length * net.width)
     wishes: dict[str, Any] = {}
     for name, param in model.named_parameters():
         kept = decided.kept(name, param.shape)
@@ -223,11 +222,22 @@ class Forecast:
         return self.compute + sum(self.communication.values()) - self.hidden + self.bubble
 
 
+def stage_share(pipe: int) -> float:
+    """The products of one stage, of those of the whole step: the forward pass runs twice."""
+    return 4 / 3 / pipe if pipe > 1 else 1.0
+
+
 def forecast(
     cost: Cost, machine: Machine, mesh: MeshAxes, pipe: int = 1, micro: int = 8
 ) -> Forecast:
-    """The seconds and the memory of a step; `pipe` stages share its blocks."""
-    compute = (cost.flops / machine.flops + cost.nodes * machine.node_seconds) / pipe
+    """The seconds and the memory of a step; `pipe` stages share its blocks.
+
+    A stage of a pipeline holds what it makes of one micro-batch, and of others their inputs. It
+    sends activations on and gradients back, which nothing hides.
+    """
+    compute = (
+        stage_share(pipe) * cost.flops / machine.flops + cost.nodes * machine.node_seconds / pipe
+    )
     spent: dict[str, float] = {}
     for axes, elements in cost.sent.items():
         bandwidth, latency = machine.link(mesh, axes)
@@ -235,10 +245,15 @@ def forecast(
         calls = cost.calls[axes] * min(rounds, 8) * latency
         name = "+".join(axes)
         spent[name] = (elements * machine.value_bytes / bandwidth + calls) / pipe
+    held = cost.activations / pipe
+    if pipe > 1:
+        bandwidth, latency = machine.link((("pipe", pipe), *mesh), ("pipe",))
+        spent["pipe"] = 2 * (cost.boundary * machine.value_bytes / bandwidth + micro * latency)
+        held = (held + min(pipe, micro) * cost.boundary) / micro
     of_gradients = cost.gradients * machine.value_bytes / pipe
     wide = machine.link(mesh, ("data",))[0] if "data" in dict(mesh) else 1.0
     hidden = min(of_gradients / wide, machine.overlap * compute * 2 / 3)
     bubble = (compute + sum(spent.values()) - hidden) * (pipe - 1) / micro
     weights = (2 * cost.values + cost.states) * 4 / pipe
-    memory = weights + cost.activations * machine.value_bytes / pipe
+    memory = weights + held * machine.value_bytes
     return Forecast(compute, spent, hidden, bubble, memory)

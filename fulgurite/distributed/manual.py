@@ -8,7 +8,6 @@ gradients and errors are those of the real thing: that is the oracle of the test
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -35,17 +34,8 @@ from ..core.ranks import Layout, MeshAxes
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, node_of, transforming, wrap
 from ..tree import flatten, unflatten
-from .mesh import Mesh, check_layout
-
-
-class _Inside(threading.local):
-    """The mesh of the function that is being built, and the number of its rank axis if any."""
-
-    mesh: Mesh | None = None
-    lanes: int | None = None
-
-
-_inside = _Inside()
+from .mesh import Mesh, check_layout, check_outside
+from .mesh import inside as _inside
 
 
 def shard_map(
@@ -66,6 +56,7 @@ def shard_map(
 
     @wraps(function)
     def mapped(*args: Any) -> Any:
+        check_outside("fg.shard_map")
         if len(args) != len(splits):
             raise ArgumentError(
                 f"{len(args)} arguments and {len(splits)} splits", "give one for each"

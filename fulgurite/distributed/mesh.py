@@ -8,6 +8,7 @@ mesh is only a plan: shards are whole, so the same file runs with one rank and w
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from operator import index
 
@@ -85,6 +86,24 @@ class Mesh:
         return tuple(found)
 
 
+class _Inside(threading.local):
+    """The mesh of the `fg.shard_map` that is being built, and the number of its rank axis."""
+
+    mesh: Mesh | None = None
+    lanes: int | None = None
+
+
+inside = _Inside()
+
+
+def check_outside(name: str) -> None:
+    """An error in a function of shards: what splits whole values has none there."""
+    if inside.mesh is not None:
+        raise ArgumentError(
+            f"{name} inside of fg.shard_map", "call it outside, on whole values: use more axes"
+        )
+
+
 def join_job() -> None:
     """Meet the other processes, if this one was launched as one of several."""
     if ranks.world().size == 1 and is_launched():
@@ -111,6 +130,7 @@ def shard(x: TensorLike, mesh: Mesh, split: Split | None = None) -> Tensor:
     >>> fg.shard(fg.ones((4, 3)), mesh, {"data": 0}).shape
     (4, 3)
     """
+    check_outside("fg.shard")
     node = node_of(x)
     layout = mesh.layout(split, node.ndim)
     check_layout(node, mesh, layout, even=False)

@@ -40,7 +40,7 @@ from ..ranks import (
 from .elementwise import ADD, CAST, MAX, MIN, MUL, WHERE, maximum, minimum
 from .leaf import BUFFER, iota
 from .movement import expand, permute, reshape, shrink
-from .reduce import reduce_node
+from .reduce import identity_of, others_product, reduce_node
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "mul": np.multiply, "max": maximum, "min": minimum,
@@ -308,13 +308,19 @@ def layout_problem(mesh: MeshAxes, layout: Layout, shape: Shape, even: bool = Tr
 
 
 def _all_reduce_grad(g: Node, y: Node, a: Node) -> tuple[Node, ...]:
+    """As of REDUCE along ranks: those that tie share alike, a product is one of others."""
     mesh, axes, how = y.arg
     total = ALL_REDUCE(g, arg=(mesh, axes, "add"))
     if how == "add":
         return (total,)
-    hit = WHERE(a.eq(y), constant_like(1, a), constant_like(0, a))
-    ties = ALL_REDUCE(hit, arg=(mesh, axes, "add"))  # ranks that tie share alike, as in REDUCE
-    return (hit * total / ties,)
+    if how == "mul":
+        rows = ALL_GATHER(reshape(a, (1, *a.shape)), arg=(mesh, axes, 0))
+        own = ALL_TO_ALL(others_product(rows, (0,)), arg=(mesh, axes, 0, 0))  # sent by every rank
+        return (total * reshape(shrink(own, [(0, 1), *[(0, n) for n in a.shape]]), a.shape),)
+    one = constant_like(1, a)
+    hit = WHERE(a.eq(y), one, constant_like(0, a))
+    ties = ALL_REDUCE(hit, arg=(mesh, axes, "add"))  # none if a NaN was met
+    return (hit * (total / MAX(ties, one)),)
 
 
 def _all_reduce_check(node: Node) -> str | None:
@@ -467,9 +473,8 @@ WAIT = Op(
     dtype=None, numpy=_wait_numpy, shape=lambda node: shape_of(node.arg, node.src), cost=1000,
 )  # fmt: skip
 LAYOUT_OPS = frozenset({LOCAL, UNSHARD, SHARD})
-COMMUNICATES = frozenset(
-    {ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, LOCAL, UNSHARD, SHARD}
-)
+EXCHANGES = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV})
+COMMUNICATES = EXCHANGES | LAYOUT_OPS
 
 
 def is_memory(node: Node) -> bool:
@@ -546,9 +551,9 @@ def _own_lane(x: Node, mesh: MeshAxes, axes: Sequence[str], dim: int) -> Node:
 def _diagonal(x: Node, a: int, b: int) -> Node:
     """The elements at which two dimensions agree, at the first; the second is gone."""
     same = iota(x.shape, a).eq(iota(x.shape, b))
-    zero = constant_like(0, x)
-    chosen = WHERE(same, x, zero)
-    kept = reduce_node("add" if x.dtype.kind != "b" else "max", chosen, (b,))
+    how = "add" if x.dtype.kind != "b" else "max"
+    chosen = WHERE(same, x, constant_like(identity_of(how, x.dtype), x))  # -0.0 stays what it is
+    kept = reduce_node(how, chosen, (b,))
     return reshape(kept, (*kept.shape[:b], *kept.shape[b + 1 :]))
 
 
@@ -562,7 +567,13 @@ def _ranked_reduce_scatter(y: Node, x: Node) -> Node:
 def _ranked_all_to_all(y: Node, x: Node) -> Node:
     """Every rank gathers along the new dimension and keeps its part of the old one."""
     mesh, axes, split, join = y.arg
-    return _own_lane(_gather_lanes(x, mesh, axes, join), mesh, axes, split)
+    if split != join:
+        return _own_lane(_gather_lanes(x, mesh, axes, join), mesh, axes, split)
+    count, d = axes_size(mesh, axes), 1 + split  # the parts are a dimension of their own
+    size = sizes.floordiv(x.shape[d], count)
+    parts = reshape(x, (*x.shape[:d], count, size, *x.shape[d + 1 :]))
+    own = _own_lane(_gather_lanes(parts, mesh, axes, split + 1), mesh, axes, split)
+    return reshape(own, x.shape)
 
 
 def _ranked_send_recv(y: Node, x: Node) -> Node:

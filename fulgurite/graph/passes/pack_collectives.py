@@ -12,24 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.node import Node, make, remember
-from ...core.ops.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND_RECV
+from ...core.ops.collective import ALL_GATHER, ALL_TO_ALL, EXCHANGES, REDUCE_SCATTER
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.leaf import CONST, IOTA, VAR
 from ...core.ops.movement import RESHAPE, permute, reshape
 from ...core.ranks import axes_size
 from ...core.shape import floordiv, mul
 
-PACKED = frozenset({ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND_RECV})
-
 
 def pack_collectives(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with collectives over blocks."""
-    if not any([node.op in PACKED for node in order]):
+    if not any([node.op in EXCHANGES for node in order]):
         return sink
     made: dict[Node, Node] = {}
     for node in order:
         sources = tuple([made[s] for s in node.src])
-        if node.op in PACKED:
+        if node.op in EXCHANGES:
             found = _packed(node, sources[0])
         elif sources == node.src:
             found = node

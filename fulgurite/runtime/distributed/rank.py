@@ -12,7 +12,7 @@ import runpy
 import sys
 import traceback
 
-from .launcher import is_launched, write_last_words
+from .launcher import begin_program, end_program, is_launched, write_last_words
 
 
 def main(arguments: list[str]) -> int:
@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int:
         from .mpi import join
 
         world = join()
+        begin_program(world.rank)
     else:
         world = None
     if world is not None and world.rank and os.environ.get("FULGURITE_QUIET_RANKS"):
@@ -35,13 +36,18 @@ def main(arguments: list[str]) -> int:
             sys.path[0] = os.path.dirname(os.path.abspath(name))
             runpy.run_path(name, run_name="__main__")
     except SystemExit as ended:
-        if world is None or not ended.code:
+        if world is None:
+            raise
+        if not ended.code:
+            end_program(world.rank)
             raise
         return _failed(world, f"exit code {ended.code}")
     except BaseException:
         if world is None:
             raise
         return _failed(world, traceback.format_exc())
+    if world is not None:
+        end_program(world.rank)
     return 0
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...errors import is_ours
-from .launcher import write_last_words
+from .launcher import has_ended, write_last_words
 
 _PERIOD_SECONDS = 0.2  # between two looks
 _ANSWER_SECONDS = 3.0  # how long others have to say where they are
@@ -28,6 +28,7 @@ _LAST_SECONDS = 2.0  # for MPI to end the job; then this process ends itself
 _QUESTION, _ANSWER = 7, 8  # tags
 EXIT_HUNG = 75
 PATIENCE = 30  # timeouts that a rank waits for one that works
+_SILENT = "does not answer: killed, stopped or cut off"
 _IDLE_SHARE = 0.02  # of a core, which threads like this one may use in a rank that stands still
 
 
@@ -163,9 +164,11 @@ class Watchdog:
                     if number == self._questions:  # and none that came too late
                         answers[rank] = answer[0], answer[1]
             time.sleep(_PERIOD_SECONDS / 10)
+        # of a rank whose lock is held, threads that wait for it use some
+        idle = _IDLE_SHARE * _ANSWER_SECONDS * os.sysconf("SC_CLK_TCK")
         for rank in others:
             then, now = before[rank], self._ticks(rank)
-            if rank not in answers and then is not None and now is not None and now > then:
+            if rank not in answers and then is not None and now is not None and now - then > idle:
                 answers[rank] = True, "does not answer, but works"
         return answers
 
@@ -177,9 +180,10 @@ class Watchdog:
 
     def _end_job(self, answers: dict[int, tuple[bool, str]]) -> None:
         others = [rank for rank in range(self.size) if rank != self.rank]
-        silent = "does not answer: killed, stopped or cut off"
         lines = [f"fulgurite: rank {self.rank} {self.where()}: longer than {self.timeout:g} s"]
-        lines += [f"  rank {rank} {answers.get(rank, (False, silent))[1]}" for rank in others]
+        for rank in others:
+            silent = "has ended its program" if has_ended(rank) else _SILENT
+            lines.append(f"  rank {rank} {answers.get(rank, (False, silent))[1]}")
         lines.append("  the job is ended (FULGURITE_TIMEOUT sets the seconds)")
         write_last_words("\n".join(lines) + "\n")
         threading.Timer(_LAST_SECONDS, os._exit, [EXIT_HUNG]).start()

@@ -1,5 +1,6 @@
 """A job in which rank 1 does something at its second step: what, its argument says."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -20,6 +21,14 @@ def misbehave() -> None:
         raise ValueError("no data today")
     if mode == "exit":
         sys.exit(3)
+    if mode == "end":
+        sys.exit(0)
+    if mode == "leave":
+        os._exit(0)
+    if mode == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if mode == "lock":
+        ctypes.PyDLL(None).sleep(100)  # which keeps Python's lock
     if mode == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if mode == "hang":
