@@ -8,7 +8,7 @@ that AOTAutograd wraps: forward and backward are one native call each.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import fx
 
 from ..config import Options
 from ..errors import ArgumentError
+from .attention_calls import unify_attention
 from .cached import Kept, keeping
 from .graph import Graph
 from .table import TABLE, name_of
@@ -36,6 +37,8 @@ def fulgurite(
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     chosen = checked(options or {})
+    if any([isinstance(x, torch.Tensor) and x.is_cuda for x in inputs]):
+        unify_attention(module)
     compiler = functools.partial(compiled, options=chosen)
     backward = torch._dynamo.disable(
         lambda m, i: torch._dynamo.disable(compiler(m, i), reason="it is compiled"),
@@ -48,7 +51,7 @@ def fulgurite(
             fw_compiler=kept(compiler),
             bw_compiler=kept(backward),
             inference_compiler=kept(compiler),
-            decompositions=decompositions(),
+            decompositions=Decompositions(),
             partition_fn=min_cut_rematerialization_partition,
             keep_inference_input_mutations=True,
         )
@@ -61,6 +64,48 @@ def checked(options: dict[str, Any]) -> dict[str, Any]:
         if name not in ALLOWED:
             raise ArgumentError(f"there is no option {name!r}", f"one of {', '.join(ALLOWED)}")
     return dict(options)
+
+
+class Decompositions(dict[Any, Any]):
+    """The table of decompositions, made when it is first asked for: a graph that torch's cache has
+    needs none, and to load them takes longer than such a graph."""
+
+    def _filled(self) -> dict[Any, Any]:
+        if not dict.__len__(self):
+            dict.update(self, decompositions())
+        return self
+
+    def __contains__(self, operator: object) -> bool:
+        return dict.__contains__(self._filled(), operator)
+
+    def __getitem__(self, operator: Any) -> Any:
+        return dict.__getitem__(self._filled(), operator)
+
+    def __iter__(self) -> Iterator[Any]:
+        return dict.__iter__(self._filled())
+
+    def __len__(self) -> int:
+        return dict.__len__(self._filled())
+
+    def get(self, operator: Any, default: Any = None) -> Any:
+        """What an operator is decomposed by."""
+        return dict.get(self._filled(), operator, default)
+
+    def keys(self) -> Any:
+        """The operators that are decomposed."""
+        return dict.keys(self._filled())
+
+    def values(self) -> Any:
+        """What they are decomposed by."""
+        return dict.values(self._filled())
+
+    def items(self) -> Any:
+        """Both."""
+        return dict.items(self._filled())
+
+    def copy(self) -> dict[Any, Any]:
+        """A plain dictionary."""
+        return dict(self.items())
 
 
 @functools.cache

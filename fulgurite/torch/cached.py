@@ -27,6 +27,7 @@ from ..core.digest import digest_of
 from ..runtime.cache.disk import store_for
 from ..runtime.cache.plan_cache import build_of
 from .graph import Graph
+from .home import place_of, stand_in
 from .lower import line_of
 
 try:
@@ -215,9 +216,10 @@ def _known(val: Any) -> Any:
     sizes = [*val.shape, *val.stride()]
     if not all([isinstance(n, int) for n in sizes]):
         raise NotKept("a size is a symbol")
-    if not val.is_cpu or val.layout is not torch.strided or val.is_neg() or val.is_conj():
+    if val.layout is not torch.strided or val.is_neg() or val.is_conj():
         raise NotKept(f"a tensor is {val.layout} on {val.device}")
-    return {"tensor": [str(val.dtype).removeprefix("torch."), list(val.shape), list(val.stride())]}
+    dtype, place = str(val.dtype).removeprefix("torch."), str(place_of(val))
+    return {"tensor": [dtype, list(val.shape), list(val.stride()), place]}
 
 
 def read(text: str) -> fx.Graph:
@@ -252,8 +254,8 @@ def _read(x: Any, nodes: Sequence[fx.Node]) -> Any:
     if kind == "dict":
         return {name: _read(each, nodes) for name, each in value.items()}
     if kind == "tensor":
-        dtype, size, stride = value
-        return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="meta")
+        dtype, size, stride, place = value
+        return stand_in(size, stride, getattr(torch, dtype), torch.device(place))
     if kind == "complex":
         return complex(*value)
     return torch.device(value) if kind == "device" else getattr(torch, value)

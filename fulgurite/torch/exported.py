@@ -21,6 +21,7 @@ from ..errors import ArgumentError
 from ..tensor import Tensor
 from .backend import decompositions
 from .graph import Numbers
+from .home import Home
 from .lower import Lowering, refusal
 from .table import Refused, name_of
 
@@ -73,7 +74,7 @@ class Exported(fg.nn.Module):
         numbers = Numbers(self._symbols(env))
         for node, value in env.items():
             self._check(node, value, numbers)
-        lowering = Lowering(current().device, numbers.known, numbers.number)
+        lowering = Lowering(Home(None, current().device), numbers.known, numbers.number)
         lowering.values.update(env)
         for node in self._nodes:
             if not isinstance(node.meta.get("val"), torch.SymInt | int | float):
@@ -125,7 +126,7 @@ class Exported(fg.nn.Module):
 def _refused(node: Any) -> str | None:
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
-    return refusal(node, node.meta.get("val"))
+    return refusal(node, node.meta.get("val"), None)
 
 
 def _tensor_of(program: Any, kind: str, name: str) -> Any:

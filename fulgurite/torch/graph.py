@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..config import current
+from .home import home_of, place_of, stand_in
 from .lower import is_operator, refusal
 from .ops.randomness import RANDOM
 from .reporting import REPORT
@@ -53,6 +53,8 @@ class Graph:
         (last,) = [n for n in graph.nodes if n.op == "output"]
         self.results: list[Any] = list(last.args[0])
         self.refused: dict[fx.Node, str] = {}
+        known = [n.meta.get("val") for n in (*self.placeholders, *self.nodes)]
+        self.home = home_of([val for val in known if isinstance(val, torch.Tensor)])
         self.symbols = [i for i, n in enumerate(self.placeholders)
                         if isinstance(n.meta.get("val"), torch.SymInt)]  # fmt: skip
         self.programs: dict[tuple[Any, ...], Program] = {}
@@ -104,7 +106,6 @@ class Program:
     def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
         self.graph = graph
         self.numbers = Numbers(_bound(graph, sizes))
-        self.device = _device()
         levels, eager = self._levels()
         self.steps: list[Any] = []  # segments, and nodes for torch to run
         wanted = self._wanted(levels, eager)
@@ -130,7 +131,7 @@ class Program:
                            if levels.get(s) == level and s not in eager}  # fmt: skip
         kept = [n for n in nodes if n in needed]
         return Segment(
-            kept, outputs, self.device, self.numbers.known, self.numbers.number,
+            kept, outputs, self.graph.home, self.numbers.known, self.numbers.number,
             self.graph.options,
         )  # fmt: skip
 
@@ -162,7 +163,7 @@ class Program:
             return f"{node.target} is no ATen operator"
         if self.graph.eager_random and name_of(node.target) in RANDOM:
             return "eager_random asks for torch's own numbers"
-        return refusal(node, self.numbers.known(node))
+        return refusal(node, self.numbers.known(node), self.graph.home.torch)
 
     @staticmethod
     def _is_tensor(node: fx.Node) -> bool:
@@ -273,7 +274,7 @@ class Numbers:
             return val
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
-        return torch.empty_strided(size, stride, dtype=val.dtype, device="meta")
+        return stand_in(size, stride, val.dtype, place_of(val))
 
 
 def _takes(
@@ -317,8 +318,3 @@ def _attribute(module: Any, node: fx.Node) -> Any:
     for part in str(node.target).split("."):
         found = getattr(found, part)
     return found
-
-
-def _device() -> str:
-    """Where graphs of torch's CPU tensors run."""
-    return current().device

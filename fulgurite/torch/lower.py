@@ -24,13 +24,12 @@ from ..errors import FulguriteError
 from ..tensor import Tensor, wrap
 from . import ops
 from .dtypes import TO_OURS
+from .home import Home, place_of
 from .layout import Layout, layout_of
 from .table import HOST, TABLE, Refused, Use, name_of
 
 assert ops, "the table is filled"
 _LINE = re.compile(r'File "(.+?)", line (\d+)')
-
-TORCH_HOSTS = ("cpu", "meta")  # what torch calls memory that we read where it is
 
 
 class LoweringError(FulguriteError, RuntimeError):
@@ -42,7 +41,7 @@ def is_operator(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
 
 
-def refusal(node: fx.Node, val: Any) -> str | None:
+def refusal(node: fx.Node, val: Any, place: Any) -> str | None:
     """Why an operator is torch's to run; None if the table has it."""
     target: Any = node.target
     if target.namespace not in ("aten", "prims"):
@@ -57,9 +56,17 @@ def refusal(node: fx.Node, val: Any) -> str | None:
             return f"there is no {each.dtype}"
         if each.layout is not torch.strided:
             return f"its layout is {each.layout}"
-        if each.device.type not in TORCH_HOSTS:
-            return f"its tensors are on {each.device.type}, and graphs are compiled for the CPU"
+        if not _is_at(each, place) and each.dim():  # numbers are tensors of the host now and then
+            return f"its tensors are on {place_of(each)}, and the graph is compiled for {place}"
     return None
+
+
+def _is_at(tensor: Any, place: Any) -> bool:
+    """True if a tensor is on a device, or it does not matter where it is."""
+    found = place_of(tensor)
+    if place is None or found.type == "meta":
+        return True
+    return (found.type, found.index or 0) == (place.type, place.index or 0)
 
 
 def _tensors(val: Any) -> list[Any]:
@@ -83,9 +90,9 @@ class Lowering:
     """The lazy graph of a part: what it reads, and what each of its nodes is."""
 
     def __init__(
-        self, device: str, known: Callable[[fx.Node], Any], number: Callable[[Any], Any]
+        self, home: Home, known: Callable[[fx.Node], Any], number: Callable[[Any], Any]
     ) -> None:
-        self.device = device
+        self.home, self.device = home, home.ours
         self.known = known  # what torch knows of a node's value, with sizes as numbers
         self.number = number  # a node or symbol as a number
         self.values: dict[fx.Node, Any] = {}
@@ -95,6 +102,8 @@ class Lowering:
     def outside(self, node: fx.Node) -> Tensor:
         """A tensor that comes from outside, over a stand-in for its memory."""
         fake = self.known(node)
+        if not _is_at(fake, self.home.torch):
+            raise Refused(f"it reads a tensor on {place_of(fake)}")
         layout = self.layouts[node] = layout_of(fake)
         buffer = new_buffer(layout.held, TO_OURS[fake.dtype], self.device)
         self.buffers[buffer] = node

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx
 
@@ -25,16 +24,14 @@ from ..core.ops.leaf import new_buffer
 from ..errors import BoundsError
 from ..graph.ir.cache_key import normalize
 from ..random.generator import Tape
-from ..runtime.device import get_device
 from ..runtime.gc_pause import held_back
 from ..runtime.realize import inputs_of, lookup, name_the_line, storage_of
 from ..tensor import node_of, wrap
 from .dtypes import TO_TORCH
+from .home import Home, Run, place_of
 from .layout import Layout, layout_of
 from .lower import Lowering
 from .table import Refused
-
-Run = Callable[[Sequence[Any]], list[Any]]
 
 
 class RefusedNode(Exception):
@@ -49,21 +46,24 @@ class Segment:
     """A compiled part of a graph."""
 
     def __init__(
-        self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], device: str,
+        self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], home: Home,
         known: Callable[[fx.Node], Any], number: Callable[[Any], Any],
         options: dict[str, Any],
     ) -> None:  # fmt: skip
-        self.device, self.options = device, options
+        self.home, self.device, self.options = home, home.ours, home.options() | options
         self.nodes, self.outputs = list(nodes), list(outputs)
-        lowering = Lowering(device, known, number)
-        key = new_buffer((2,), uint32, device)
-        with held_back(), config(device=device, **options), \
+        lowering = Lowering(home, known, number)
+        key = new_buffer((2,), uint32, self.device)
+        with held_back(), config(device=self.device, **self.options), \
                 Tape(key, constant(0, uint64)) as tape:  # fmt: skip
             for node in nodes:
                 try:
                     lowering.run(node)
                 except Refused as reason:
                     raise RefusedNode(node, reason.why) from reason
+            for node in outputs:
+                if place_of(known(node)).type not in (home.torch.type, "meta"):
+                    raise RefusedNode(node, f"its result is on {place_of(known(node))}")
             self.made = [layout_of(known(node)) for node in outputs]
             self.results = [m.laid(lowering.values[node])
                             for node, m in zip(outputs, self.made, strict=True)]  # fmt: skip
@@ -98,17 +98,18 @@ class Segment:
         plain = all(m.dense for m in (*self.layouts, *self.made)) and not self.random
         plain = plain and not self.again and not any(m.conjugate for m in self.layouts)
         if self.program is not None and plain:
-            self.run: Run = self._quick()
+            self.run: Run = self.home.ordered(self._quick())
         else:
-            self.run = self._slow
+            self.run = self.home.ordered(self._slow)
 
-    @staticmethod
-    def _maker(layout: Layout, root: Node) -> Callable[[], Any]:
+    def _maker(self, layout: Layout, root: Node) -> Callable[[], Any]:
         """What allocates a result in torch's memory."""
         dtype = TO_TORCH[root.dtype]
         if layout.plain:
-            return partial(torch.empty, layout.size, dtype=dtype)
-        return partial(torch.empty_strided, layout.size, layout.stride, dtype=dtype)
+            return partial(torch.empty, layout.size, dtype=dtype, device=self.home.torch)
+        return partial(
+            torch.empty_strided, layout.size, layout.stride, dtype=dtype, device=self.home.torch
+        )
 
     def _quick(self) -> Run:
         """A call that is one list of addresses and one launch."""
@@ -147,7 +148,8 @@ class Segment:
             t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else _restrided(t, m)
             for t, m in zip(map(_resolved, tensors), self.layouts, strict=True)
         ]
-        key = torch.empty(1, dtype=torch.int64).random_() if self.random else None
+        place = self.home.torch
+        key = torch.empty(1, dtype=torch.int64, device=place).random_() if self.random else None
         if self.program is not None:
             made = self._launched(tensors, key)
         else:
@@ -177,7 +179,6 @@ class Segment:
 
     def _buffers(self, tensors: Sequence[Any], key: Any) -> list[Any]:
         """The plan's inputs as buffers over torch's memory."""
-        device = get_device(self.device)
         found = []
         for place, memory in self.reads:
             if place == -1:
@@ -185,12 +186,12 @@ class Segment:
                 continue
             tensor = key if place == -2 else tensors[place]
             root = self.normal.buffers[len(found)]
-            found.append(device.from_host(_array(tensor, root), share=True))
+            found.append(self.home.buffer(tensor, root))
         return [*found, *self.constants]
 
     def _executed(self, buffers: Sequence[Any]) -> list[Any]:
         """Results of the plan's executor, as torch tensors over its memory."""
-        plan, device = self.compiled.plan, get_device(self.device)
+        plan = self.compiled.plan
         with config(device=self.device, threads=torch.get_num_threads()):
             try:
                 outputs = plan.executor.run(buffers, self.normal.values, False)
@@ -201,9 +202,7 @@ class Segment:
         found = []
         for number, (output, root) in enumerate(zip(outputs, self.roots, strict=True)):
             layout = self.made[self.places.index(number)]
-            shape: Any = root.shape
-            array = device.to_host(output, shape, root.dtype)
-            found.append(_tensor(array, root, layout))
+            found.append(self.home.result(output, root, layout))
         return found
 
     def explain(self) -> Any:
@@ -218,38 +217,10 @@ def _resolved(tensor: Any) -> Any:
 
 def _restrided(tensor: Any, layout: Layout) -> Any:
     """A tensor's values in the memory that a plan was compiled for."""
-    made = torch.empty_strided(layout.size, layout.stride, dtype=tensor.dtype)
+    made = torch.empty_strided(layout.size, layout.stride, dtype=tensor.dtype, device=tensor.device)
     if layout.plain:
         return made.copy_(tensor)
     seen = tensor[tuple([slice(0, 1) if s == 0 and n > 1 else slice(None)
                          for n, s in zip(layout.size, layout.stride, strict=True)])]  # fmt: skip
     made[tuple([slice(0, n) for n in seen.shape])].copy_(seen)
     return made
-
-
-def _array(tensor: Any, root: Node) -> Any:
-    """torch's memory as a NumPy array of the shape that a plan reads."""
-    shape: Any = root.shape
-    raw = tensor.detach()
-    if tensor.numel() == 0:
-        return np.zeros(shape, root.dtype.numpy)
-    flat = raw.as_strided((_held(raw),), (1,), raw.storage_offset())
-    array = flat.view(torch.uint8).numpy()
-    return array.view(root.dtype.numpy).reshape(shape)
-
-
-def _held(tensor: Any) -> int:
-    """How many elements are in a tensor's memory, from the first to the last."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + int(sum([(n - 1) * s for n, s in pairs]))
-
-
-def _tensor(array: Any, root: Node, layout: Layout) -> Any:
-    """A NumPy array in the layout that torch expects, sharing its memory where it can."""
-    dtype = TO_TORCH[root.dtype]
-    if not array.flags.writeable or not array.flags.c_contiguous:
-        array = np.array(array, order="C")
-    flat = torch.from_numpy(array.reshape(-1).view(np.uint8)) if array.size else None
-    if flat is None:
-        return torch.empty(layout.size, dtype=dtype)
-    return flat.view(dtype).as_strided(layout.size, layout.stride)

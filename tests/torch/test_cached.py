@@ -171,3 +171,32 @@ def test_a_torch_without_a_name_that_the_cache_needs_compiles_without_it(
     torch.testing.assert_close(found, model(x))
     assert model.weight.grad is not None and model.weight.grad.tolist() == [[4.0] * 3] * 2
     assert counts.get("autograd_cache_hit", 0) + counts.get("autograd_cache_saved", 0) == 0
+
+
+def test_a_graph_that_is_found_loads_no_decompositions(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    table = backend.decompositions
+
+    def counted() -> dict[Any, Any]:
+        made.append(1)
+        return table()
+
+    monkeypatch.setattr(backend, "decompositions", counted)
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    for what, times in (("saved", 1), ("hit", 1)):
+        _, counts = again(model, x, options=options)
+        assert counts[f"autograd_cache_{what}"] == 1 and len(made) == times
+
+
+def test_a_table_of_decompositions_is_the_same_however_it_is_asked() -> None:
+    whole = backend.decompositions()
+    first = next(iter(whole))
+    asked: list[Callable[[dict[Any, Any]], Any]] = [
+        dict, len, list, lambda d: {**d}, lambda d: first in d, lambda d: d[first],
+        lambda d: d.get(first), lambda d: d.get(0, 1), lambda d: d.copy(), lambda d: list(d.keys()),
+        lambda d: list(d.values()), lambda d: list(d.items()), bool,
+    ]  # fmt: skip
+    for ask in asked:
+        assert ask(backend.Decompositions()) == ask(whole)

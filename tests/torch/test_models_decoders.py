@@ -37,6 +37,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama linear": ("Llama", {"rope_parameters": {
         "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}}),
     "llama yarn": ("Llama", {"rope_parameters": _YARN}),
+    "llama yarn, no whole pairs": ("Llama", {"rope_parameters": _YARN | {
+        "truncate": False, "beta_fast": 4.0, "beta_slow": 0.3}}),
+    "llama dynamic": ("Llama", {
+        "num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "rope_parameters": {
+            "rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}}),
+    "llama partial": ("Llama", {"rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     "llama tied, biases": ("Llama", {
         "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
     "mistral": ("Mistral", {"sliding_window": 7, "head_dim": 24}),
@@ -58,6 +65,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "short_factor": [1.0 + i / 8 for i in range(8)],
             "long_factor": [2.0 + i for i in range(8)]}}),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
+    "gpt2 scores": ("GPT2", {
+        "n_embd": 60, "n_layer": 3, "n_head": 5, "n_positions": 256, "n_inner": 50,
+        "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False}),
     "olmo2": ("Olmo2", {}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "deepseek v2": ("DeepseekV2", {**_LATENT, "q_lora_rank": None, "topk_method": "greedy"}),

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--suite", choices=["ops", *SAMPLE], action="append")
     parser.add_argument("--train", action="store_true", help="a step of training, not forward")
     parser.add_argument("--both", action="store_true", help="forward, and a step of training")
-    parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--only", default="", help="names that contain one of these: a,b")
     parser.add_argument("--sample", action="store_true", help="a few models of every suite")
     parser.add_argument("--most", type=int, default=0, help="so many models of a suite")
     parser.add_argument("--samples", type=int, default=2, help="of each operator and dtype")
@@ -100,7 +100,7 @@ def tasks(suite: str, given: Any, known: set[tuple[str, ...]]) -> list[tuple[str
         return []
     if given.sample:
         names = [name for name in names if name in SAMPLE[suite]]
-    names = [name for name in names if given.only in name]
+    names = [name for name in names if any([part in name for part in given.only.split(",")])]
     kinds = results.KINDS if given.both else results.KINDS[given.train : 1 + given.train]
     every = [(name, kind) for name in names[: given.most or None] for kind in kinds]
     return [(name, kind) for name, kind in every if (suite, name, kind) not in known]

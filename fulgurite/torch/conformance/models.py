@@ -270,10 +270,18 @@ def transformers_suite() -> Iterator[Architecture]:
             made = getattr(transformers, name)
             with torch.device("meta"):
                 _check_size(made(config))
-            model = made(config)
+            model = _without_ties(made(config))
             return model, _inputs(model, config)
 
         yield Architecture(kind, make)
+
+
+def _without_ties(model: Any) -> Any:
+    """A model whose routers tell experts apart: of equal ones top-k may choose any."""
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not bool(parameter.any()):
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model
 
 
 def _inputs(model: Any, config: Any) -> dict[str, Any]:
@@ -281,7 +289,9 @@ def _inputs(model: Any, config: Any) -> dict[str, Any]:
     name = getattr(model, "main_input_name", "input_ids")
     names = inspect.signature(model.forward).parameters
     if name == "pixel_values":
-        size = getattr(config, "image_size", 32)
+        # of no fixed size: at 32 a stride of 32 leaves two values to normalise, 1 and -1 then
+        sized = any([hasattr(part, "image_size") for part in vars(config).values()])
+        size = getattr(config, "image_size", 32 if sized else 64)
         size = size if isinstance(size, int) else size[0]
         given = {"pixel_values": torch.randn(2, getattr(config, "num_channels", 3), size, size)}
         if "input_ids" in names:

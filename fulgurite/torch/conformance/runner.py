@@ -20,11 +20,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, NamedTuple
 
-from .judge import Verdict, compare, tensors_in
+from .judge import TOLERANCE, Trial, Verdict, compare, tensors_in, together, weigh
+from .wide import widened
 
+INPUTS = 5  # of a model whose results float64 decides on
 LIMIT_SECONDS = 300  # for a model, before it counts as a hang
 MODELS = 12  # of one worker: importing torch takes seconds, but dynamo keeps what it traced
 
@@ -63,44 +66,80 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
     row["eager_operators"] = dict(REPORT.eager)
     row["compile_seconds"] = round(REPORT.seconds, 3)
 
-    def judged(given: dict[str, Any], ours: list[Any], theirs: list[Any]) -> Verdict:
-        return _judged(model, state, given, train, ours, theirs)
-
-    found = judged(given, ours, theirs)
-    if not found.agrees and found.judged:
-        if of_dynamo := _of_dynamo(model, state, given, train, ours, theirs):
-            return row | {"status": "skipped", "why": of_dynamo}
-        found = _again(found, given, lambda other: judged(other, *[
-            _fresh(model, state, which, other, train) for which in (call, model)
-        ]))  # fmt: skip
-    why = found.why
-    if not found.agrees and found.judged:
-        why += _in_float64(model, state, given, train, backend)
-    row |= {"error": found.error, "why": why, "judged": found.judged}
+    case = Case(model, state, train)
+    found = _arbitrated(case, call, given, ours, theirs, backend)
+    if not found.agrees and found.judged and (of_dynamo := _of_dynamo(case, given, ours, theirs)):
+        return row | {"status": "skipped", "why": of_dynamo}
+    row |= {"error": found.error, "why": found.why, "judged": found.judged}
     return row | {"status": "agrees" if found.agrees else "differs"}
 
 
-def _judged(
-    model: Any, state: Any, given: dict[str, Any], train: bool, ours: list[Any], theirs: list[Any],
-    called: Callable[[Any], Any] = lambda model: model,
-) -> Verdict:  # fmt: skip
-    """Do results agree, if need be by how far both are off float64, computed as `called` says?"""
+class Case(NamedTuple):
+    """A model, the state that it begins with, and what is done with it."""
 
-    def exact() -> list[Any]:
-        model.load_state_dict(state)
-        wide = copy.deepcopy(model).double()
+    model: Any
+    state: Any
+    train: bool
+
+    def step(self, call: Any, given: dict[str, Any]) -> list[Any]:
+        """A step from the first state."""
+        self.model.load_state_dict(self.state)
+        return _step(self.model, call, given, self.train)
+
+    def wide(self, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The model and its inputs in float64."""
+        self.model.load_state_dict(self.state)
         moved = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
-        return _step(wide, called(wide), moved, train)
+        return copy.deepcopy(self.model).double(), moved
+
+    def exact(self, given: dict[str, Any]) -> list[Any]:
+        """A step in which nothing is float32."""
+        model, given = self.wide(given)
+        with widened():
+            return _step(model, model, given, self.train)
+
+
+def _arbitrated(
+    case: Case, call: Any, given: dict[str, Any], ours: list[Any], theirs: list[Any], backend: str
+) -> Verdict:
+    """Do results agree, if need be by how far both are off float64 with several inputs?
+
+    Where torch's own float32 is so far off that to be as close says little, and where we are
+    further off, the same model compiled in float64 says whether our graph is right.
+    """
+    trials: list[Trial] = []
+
+    def exact() -> Sequence[Any]:
+        trials.append(Trial(ours, theirs, case.exact(given)))
+        return trials[0].truth
 
     try:
-        return compare(ours, theirs, exact)
+        found = compare(ours, theirs, exact)
+        if not found.judged:
+            return found
+        for _ in range(INPUTS - 1):
+            other = {k: _other(v) for k, v in given.items()}
+            mine, torchs = [case.step(which, other) for which in (call, case.model)]
+            trials.append(Trial(mine, torchs, case.exact(other)))
+        found = weigh(trials)
     except Exception as problem:
-        return Verdict(False, float("inf"), f"float64: {_text(problem)}")
+        return Verdict(False, math.inf, f"float64: {_text(problem)}")
+    if found.agrees and not found.weak:
+        return found
+    right, why = _in_float64(case, given, backend)
+    return replace(found, agrees=found.agrees and right, why=found.why + why)
 
 
-def _of_dynamo(
-    model: Any, state: Any, given: dict[str, Any], train: bool, ours: list[Any], theirs: list[Any]
-) -> str:
+def _other(x: Any) -> Any:
+    """Another input: numbers with noise, tokens in another order."""
+    import torch
+
+    if x.is_floating_point():
+        return x + 0.1 * x.std(correction=0) * torch.randn_like(x)
+    return x.flatten()[torch.randperm(x.numel())].reshape(x.shape)
+
+
+def _of_dynamo(case: Case, given: dict[str, Any], ours: list[Any], theirs: list[Any]) -> str:
     """Why the model is no case for us: it computes something else under dynamo, whose graph torch
     runs itself with the result that is ours. Empty if we differ from torch on the same graph.
 
@@ -111,67 +150,40 @@ def _of_dynamo(
     def traced(model: Any) -> Any:
         return torch.compile(model, backend="eager")
 
+    def exact() -> list[Any]:
+        model, moved = case.wide(given)
+        return _step(model, traced(model), moved, case.train)
+
     torch._dynamo.reset()
     try:
-        captured = _fresh(model, state, traced(model), given, train)
-        apart = _judged(model, state, given, train, captured, theirs)
-        if apart.agrees or not apart.judged:
+        captured = case.step(traced(case.model), given)
+        apart = compare(captured, theirs, lambda: case.exact(given))
+        if apart.agrees or not apart.judged or not compare(ours, captured, exact).agrees:
             return ""
-        found = _judged(model, state, given, train, ours, captured, traced)
     except Exception:
-        return ""
-    if not found.agrees:
         return ""
     return f"it is another model under dynamo: as torch itself runs dynamo's graph, {apart.why}"
 
 
-def _in_float64(model: Any, state: Any, given: dict[str, Any], train: bool, backend: str) -> str:
-    """How far both are apart in float64, where rounding decides nothing: the graph is right if it
-    is little, and float32 differs by rounding (values next to 0 may change their sign)."""
+def _in_float64(case: Case, given: dict[str, Any], backend: str) -> tuple[bool, str]:
+    """Is our graph right, by how far both are apart in float64, where rounding decides little?
+    True where torch cannot tell."""
     import torch
 
-    model.load_state_dict(state)
-    wide = copy.deepcopy(model).double()
+    wide, moved = case.wide(given)
     first = copy.deepcopy(wide.state_dict())
-    moved = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
     try:
-        theirs = _step(wide, wide, moved, train)
+        theirs = _step(wide, wide, moved, case.train)
         wide.load_state_dict(first)
-        torch._dynamo.reset()
-        ours = _step(wide, torch.compile(wide, backend=backend), moved, train)
     except Exception as problem:
-        return f"; in float64: {_text(problem)}"
-    scale = max([float(t.abs().max()) for t in theirs if t.numel()], default=0.0)
-    far = [float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True) if a.numel()]
-    return f"; computed in float64 both are {max(far, default=0.0) / max(scale, 1e-300):.0e} apart"
-
-
-def _again(
-    first: Verdict, given: dict[str, Any], judged: Callable[[dict[str, Any]], Verdict]
-) -> Verdict:
-    """The verdict over three inputs, two of which must agree.
-
-    A value next to 0 may fall on either side of a relu, and its gradient is there or not: with
-    another input another value is. What is wrong is wrong for all of them.
-    """
-    import torch
-
-    def other(x: Any) -> Any:
-        if not x.is_floating_point():
-            return x
-        return x + 0.1 * x.std(correction=0) * torch.randn_like(x)
-
-    for _ in range(2):
-        found = judged({k: other(v) for k, v in given.items()})
-        if not found.agrees:
-            return first
-    return Verdict(True, first.error, f"with two other inputs; with the first {first.why}", True)
-
-
-def _fresh(model: Any, state: Any, call: Any, given: dict[str, Any], train: bool) -> list[Any]:
-    """A step from the state that the model began with."""
-    model.load_state_dict(state)
-    return _step(model, call, given, train)
+        return True, f"; in float64: {_text(problem)}"
+    torch._dynamo.reset()
+    try:
+        ours = _step(wide, torch.compile(wide, backend=backend), moved, case.train)
+        found = together(ours, theirs)
+    except Exception as problem:
+        return False, f"; compiled in float64: {_text(problem)}"
+    return found <= TOLERANCE, f"; computed in float64 both are {found:.0e} apart"
 
 
 def _step(model: Any, call: Any, given: dict[str, Any], train: bool) -> list[Any]:

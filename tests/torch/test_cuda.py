@@ -1,0 +1,113 @@
+"""Tests of the backend on an NVIDIA GPU: `pytest -m cuda tests/torch/test_cuda.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fulgurite.torch import report
+
+pytestmark = pytest.mark.device("cuda")
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """A decoder's block with an embedding and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(97, 64), nn.LayerNorm(64)
+        self.qkv, self.head = nn.Linear(64, 192), nn.Linear(64, 97)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.embed(tokens)
+        q, k, v = self.qkv(self.norm(x)).view(*tokens.shape, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(x + y.transpose(1, 2).reshape(x.shape))
+
+
+def images() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(16, 32, 3, groups=2, bias=False), nn.BatchNorm2d(32), nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def trained(model: nn.Module, call: Any, x: Any, y: Any, autocast: bool) -> list[Any]:
+    """Losses and gradients of three steps."""
+    found = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            out = call(x)
+        loss = F.cross_entropy(out.flatten(0, -2).float(), y.flatten())
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach().clone())
+    found += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    return found + [b.float() for b in model.buffers()]
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("name", ["block", "images"])
+def test_training_on_a_gpu_is_eagers(name: str, autocast: bool) -> None:
+    rows = []
+    torch.backends.cudnn.allow_tf32 = False
+    for backend in ("eager", "fulgurite"):
+        torch.manual_seed(0)
+        model = (Block() if name == "block" else images()).cuda()
+        x = torch.randint(97, (4, 33)) if name == "block" else torch.randn(5, 3, 41, 41)
+        y = torch.randint(97, (4, 33)) if name == "block" else torch.randint(10, (5,))
+        call = torch.compile(model, backend=backend)
+        rows.append(trained(model, call, x.cuda(), y.cuda(), autocast))
+    assert report().operators > 0
+    for ours, theirs in zip(rows[1], rows[0], strict=True):
+        assert ours.is_cuda and ours.isfinite().all()
+        error = (ours - theirs).norm() / theirs.norm().clamp(min=1e-6)
+        assert float(error) < (0.06 if autocast else 2e-4)
+
+
+def test_sizes_streams_and_constants_of_the_host() -> None:
+    scale = torch.tensor(3.0)  # of the host
+
+    def function(x: Any) -> Any:
+        return torch.softmax(x.t() * scale, -1).cumsum(0) + torch.arange(
+            x.shape[0], device=x.device
+        )
+
+    call = torch.compile(function, backend="fulgurite", dynamic=True)
+    side: Any = torch.cuda.Stream()
+    for rows in (5, 64, 129, 1000):
+        x = torch.randn(rows, 7, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = call(x * 2)
+            z = y + 1  # torch's, behind ours
+        torch.cuda.current_stream().wait_stream(side)
+        torch.testing.assert_close(z, function(x * 2) + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_memory_that_torch_frees_is_not_read_late() -> None:
+    call = torch.compile(lambda x: (x @ x).relu() * 0.5, backend="fulgurite")
+    for turn in range(30):
+        x = torch.full((512, 512), float(turn), device="cuda")
+        y = call(x)
+        del x
+        torch.full((512, 512), -1.0, device="cuda")  # takes its memory
+        assert float(y[3, 4]) == 512 * turn * turn * 0.5
+
+
+def test_dropout_follows_torchs_seed() -> None:
+    call = torch.compile(lambda x: F.dropout(x, 0.5, training=True), backend="fulgurite")
+    x = torch.ones(1000, device="cuda")
+    call(x)
+    torch.manual_seed(3)
+    first = call(x)
+    torch.manual_seed(3)
+    assert torch.equal(first, call(x)) and 300 < int((first == 0).sum()) < 700
+    assert not torch.equal(first, call(x))

@@ -1,0 +1,106 @@
+"""Tests of fulgurite/torch/home.py: graphs of tensors on a GPU, over a fake libcuda.
+
+The fake's memory is the host's, so that torch's tensors of the host stand for tensors of a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+
+import fulgurite as fg
+from fulgurite.runtime.cuda.device import CudaDevice
+from fulgurite.runtime.cuda.executor import CudaProgram
+from fulgurite.torch import graph, home, report
+from fulgurite.torch.home import Home, home_of, place_of, stand_in
+from tests.runtime.cuda.conftest import library  # noqa: F401 (a fixture)
+
+
+@pytest.fixture
+def on_gpu(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:  # noqa: F811
+    """torch's tensors of the host are taken for tensors of the fake GPU, in stream 0."""
+    monkeypatch.setattr(graph, "home_of", lambda _: Home(torch.device("cpu"), "cuda"))
+    monkeypatch.setattr(home, "current_stream", lambda _: 0)
+    launch = CudaProgram.launch_into
+
+    def waited(program: CudaProgram, addresses: Any, threads: int = 0) -> None:
+        launch(program, addresses, threads)
+        program.device.stream.synchronize()  # torch frees memory of the host at once
+
+    monkeypatch.setattr(CudaProgram, "launch_into", waited)
+    with fg.config(disk_cache=False):
+        yield library
+
+
+def compiled(function: Any) -> Any:
+    return torch.compile(function, backend="fulgurite")
+
+
+def test_a_step_of_training_reads_and_writes_torchs_memory(on_gpu: ctypes.CDLL) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.GELU(), torch.nn.Linear(7, 3))
+    call, x = compiled(model), torch.randn(4, 5)
+    before = on_gpu.fake_count(b"launches") + on_gpu.fake_count(b"graphs")
+    for _ in range(4):
+        model.zero_grad()
+        F.cross_entropy(call(x), torch.tensor([0, 2, 1, 1])).backward()
+        found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        model.zero_grad()
+        F.cross_entropy(model(x), torch.tensor([0, 2, 1, 1])).backward()
+        for ours, p in zip(found, model.parameters(), strict=True):
+            torch.testing.assert_close(ours, p.grad, rtol=1e-5, atol=1e-6)
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad  # in place: the next call must see it
+    assert on_gpu.fake_count(b"launches") + on_gpu.fake_count(b"graphs") > before
+    assert report().operators > 0
+
+
+def test_layouts_and_random_numbers_work_on_a_gpu(on_gpu: ctypes.CDLL) -> None:
+    x = torch.randn(6, 4).t()
+    call = compiled(lambda x: F.dropout(torch.softmax(x, 0), 0.5, training=True) * 2.0)
+    call(x)
+    torch.manual_seed(1)
+    first = call(x)
+    torch.manual_seed(1)
+    assert torch.equal(call(x), first) and 0 < int((first == 0).sum()) < 24
+
+
+def test_values_that_a_plan_only_hands_on_are_copied(on_gpu: ctypes.CDLL) -> None:
+    one, two = compiled(lambda x: (torch.ones(3), x * 1.0))(torch.arange(3.0))
+    assert one.tolist() == [1, 1, 1] and two.tolist() == [0, 1, 2]
+
+
+def test_our_stream_follows_torchs_and_leads_it(
+    on_gpu: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[str, int]] = []
+    for name in ("follow", "lead"):
+        known = getattr(CudaDevice, name)
+
+        def noted(device: CudaDevice, stream: int, name: str = name, known: Any = known) -> None:
+            order.append((name, stream))
+            known(device, stream)
+
+        monkeypatch.setattr(CudaDevice, name, noted)
+    call, x = compiled(lambda x: x + 1), torch.zeros(3)
+    for _ in range(2):
+        before = on_gpu.fake_count(b"launches")
+        assert call(x).tolist() == [1, 1, 1] and on_gpu.fake_count(b"launches") == before + 1
+    assert order == [("follow", 0), ("lead", 0)] * 2
+
+
+def test_a_graph_is_at_home_where_its_tensors_are(library: ctypes.CDLL) -> None:  # noqa: F811
+    with FakeTensorMode():
+        there, here = torch.empty(2, device="cuda"), torch.empty(2)
+    assert home_of([here]) == Home(torch.device("cpu"), "cpu")
+    found = home_of([here, there])
+    assert (found.torch, found.ours) == (torch.device("cuda", 0), "cuda") and found.is_gpu
+    assert place_of(stand_in([2], [1], torch.float32, there.device)) == there.device
+    with fg.config(device="cuda"):  # torch's tensors of the host are no GPU's
+        assert home_of([here]) == Home(torch.device("cpu"), "cpu")
