@@ -7,8 +7,9 @@ used. `python -m fulgurite.onnx.conformance` runs the node tests of the installe
 
 from .._hints import surface as _surface
 from .errors import ModelError, UnsupportedError
-from .model import Model, Outputs, load
+from .model import Model, load
 from .ports import Port
+from .runs import Outputs
 
 __all__ = ["Model", "ModelError", "Outputs", "Port", "UnsupportedError", "load"]
 

@@ -11,49 +11,37 @@ where plans for its sizes are quicker (sizes.py).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
-from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import fulgurite as fg
 
-from ..aot.schedule import TensorSchedule
+from .._lazy import FORK_LOCK
 from ..config import current
-from ..core.op import Array
-from ..errors import ArgumentError, FulguriteError, ShapeError
+from ..errors import ArgumentError, BoundsError, FulguriteError, ShapeError
 from ..runtime.device import get_device
 from ..runtime.gc_pause import held_back
-from ..runtime.realize import storage_of
 from ..tensor import Tensor
-from .errors import ModelError
-from .graph import FOLDED, Build, Program
-from .ports import Port, checked_dims, converted, names_of, port_of
-from .proto import read_model
-from .sizes import WORTH, patience
-from .types import STRING, carried, kind_of_array, kind_of_dtype, shown
-from .values import NOTHING, Maps, Value, is_symbolic
-from .weights import Files
+from .ports import Port, Signature, checked_dims, converted, names_of
+from .recall import Recall, Recalled
+from .runs import Outputs, Runs, kind_and_rank
+from .source import opened
+
+if TYPE_CHECKING:
+    from ..aot.schedule import TensorSchedule
+    from .graph import Build, Program
+    from .plans import Plan
 
 PATIENCE = 2  # sizes of a dimension that get a plan each, before it becomes a variable
 ROOM = 1 << 22  # elements up to which an input has room for sizes that did not come yet,
 MOST_ROOM = 512  # for so many along each axis
+Run = Callable[[Mapping[str, Any], Sequence[Port]], Outputs]
 PLANS = 16  # sets of shapes (and numbers) whose plans are kept
-
-
-class Outputs(dict[Any, Any]):
-    """What a model gave, by name in the model's order; a number counts from the first."""
-
-    def __missing__(self, key: Any) -> Any:
-        if isinstance(key, int) and -len(self) <= key < len(self):
-            return list(self.values())[key]
-        raise KeyError(key)
 
 
 def load(
@@ -64,7 +52,8 @@ def load(
     `dims` fixes named dimensions (`{"batch": 4}`) or lets them vary without compiling again
     (`{"batch": fg.Var("batch", 1, 64)}`).
     """
-    return Model(source, device, dims)
+    with held_back():
+        return Model(source, device, dims)
 
 
 class Model:
@@ -76,31 +65,45 @@ class Model:
         device: str | None = None,
         dims: Mapping[str, object] | None = None,
     ) -> None:
-        with held_back():
-            parsed, data, folder = read_model(source)
-        name = os.path.basename(source) if isinstance(source, str | os.PathLike) else ""
-        self.program = Program(parsed, Files(folder, data), str(name))
+        self.source = opened(source)
+        self._program: Program | None = None
+        self._lock = threading.RLock()
         self.device = device
         if device is not None:
             with fg.config(device=device):  # an unknown device is an error now
                 pass
-        graph = self.program.graph
-        stored = self.program.weights_of(graph).makers
-        ports = [port_of(info) for info in graph.input]
-        self.inputs = [port for port in ports if port.name not in stored]
-        self.optional = [port for port in ports if port.name in stored]
-        self.outputs = [port_of(info) for info in graph.output]
+        self._recall = Recall(self.source)
+        self.signature = self._recall.signature() or self._read_signature()
+        self.inputs, self.optional, self.outputs, self.opset = self.signature
         self._ports = [*self.inputs, *self.optional]
         self._by_name = {port.name: port for port in self._ports}
-        self.dims = checked_dims(dims or {}, ports)
-        self.opset = self.program.opsets.get("", 0)
+        self.dims = checked_dims(dims or {}, self._ports)
         self.reasons: list[str] = []  # why a variable dimension was fixed after all
         self.builds = 0
-        self.last: _Plan | None = None  # of the latest graph that was built
+        self.last: Runs | None = None  # of the latest graph that was built
         self._sizes: dict[str, set[int]] = {}  # of every named dimension, what came so far
         self._fixed: set[tuple[str, str]] = set()  # of a device: dimensions that varied in vain
-        self._plans: OrderedDict[Any, list[_Plan]] = OrderedDict()
-        self._lock = threading.RLock()
+        self._plans: OrderedDict[Any, list[Runs]] = OrderedDict()
+
+    @property
+    def program(self) -> Program:
+        """The parsed file; a process that only runs what is kept does without."""
+        with self._lock:
+            if self._program is None:
+                with FORK_LOCK:
+                    from .graph import Program
+                    from .proto import model_in
+                    from .weights import Files
+                source = self.source
+                with held_back():
+                    parsed = model_in(source.data)
+                self._program = Program(parsed, Files(source.folder, source.data), source.name)
+            return self._program
+
+    def _read_signature(self) -> Signature:
+        program = self.program
+        stored = program.weights_of(program.graph).makers
+        return Signature.of(program.graph, stored, program.opsets.get("", 0))
 
     def __repr__(self) -> str:
         given = ", ".join(map(str, self.inputs))
@@ -180,9 +183,9 @@ class Model:
         for number, plan in enumerate(plans):
             if plan.fits(given):
                 if plan.left >= 1:
-                    return plan.run(given, self.outputs)
-                plans[number] = self.last = _Plan(self, given, {})
-                return plans[number].first(self.outputs)
+                    return self._checked(plan, given, plan.run)
+                plans[number] = self.last = self._plan(given)
+                return plans[number].first(given, self.outputs)
         self._check_sizes(given)  # a plan that was found has these shapes already
         with held_back():
             plan = self.last = self._bound(given) or self._built(given)
@@ -191,43 +194,61 @@ class Model:
             del plans[PLANS:]
         while len(self._plans) > PLANS:
             self._plans.popitem(last=False)
-        return plan.first(self.outputs)
+        return self._checked(plan, given, plan.first)
 
-    def _bound(self, given: dict[str, Any]) -> _Plan | None:
+    def _checked(self, plan: Runs, given: dict[str, Any], run: Run) -> Outputs:
+        """What a plan gives; an index outside its axis is an error with the line of a graph."""
+        try:
+            return run(given, self.outputs)
+        except BoundsError:
+            if isinstance(plan, Recalled):
+                self._plan(given).first(given, self.outputs)
+            raise
+
+    def _plan(self, given: dict[str, Any], variables: Mapping[str, fg.Var] | None = None) -> Plan:
+        """A plan that is built now, and kept on disk where that is of use."""
+        with FORK_LOCK:
+            from .plans import Plan
+        plan = Plan(self, given, variables or {})
+        if plan.schedule is not None:
+            self._recall.keep(plan, self)
+        return plan
+
+    def _bound(self, given: dict[str, Any]) -> Plan | None:
         """A plan with variable dimensions that was made for other sizes, if it pays for these."""
-        device, kinds = current().device, {name: _kind_and_rank(v) for name, v in given.items()}
+        device, kinds = current().device, {name: kind_and_rank(v) for name, v in given.items()}
         for (where, shapes), plans in self._plans.items():
             for plan in plans if where == device and len(shapes) == len(given) else ():
                 if plan.variables and plan.kinds == kinds and plan.fits(given):
-                    found = plan.bound(given)
+                    found: Plan | None = plan.bound(given)
                     if found is not None:
-                        return found if found.left >= 1 else _Plan(self, given, {})
+                        return found if found.left >= 1 else self._plan(given)
         return None
 
-    def _built(self, given: dict[str, Any]) -> _Plan:
+    def _built(self, given: dict[str, Any]) -> Runs:
         """A plan with variable dimensions where there are some and that is no worse."""
         variables = self._variables(given)
         if not variables:
-            return _Plan(self, given, {})
+            return self._recall.find(given, self.dims) or self._plan(given)
         found = self._varying(given, variables)
         few = {n for n in variables if n not in self.dims and len(self._sizes[n]) <= PATIENCE}
         if isinstance(found, str) and 0 < len(few) < len(variables):
             without = self._varying(given, {n: v for n, v in variables.items() if n not in few})
-            if isinstance(without, _Plan):  # what came in few sizes was in the way
+            if not isinstance(without, str):  # what came in few sizes was in the way
                 self._fixed |= {(current().device, name) for name in few}
                 found = without
-        if isinstance(found, _Plan):
+        if not isinstance(found, str):
             return found
-        plan = _Plan(self, given, {})  # or the inputs are to blame, which is no reason
+        plan = self._plan(given)  # or the inputs are to blame, which is no reason
         self._say(found)
         device, chosen = current().device, variables.keys() - self.dims.keys()
         self._fixed |= {(device, name) for name in chosen or variables}
         return plan
 
-    def _varying(self, given: dict[str, Any], variables: Mapping[str, fg.Var]) -> _Plan | str:
+    def _varying(self, given: dict[str, Any], variables: Mapping[str, fg.Var]) -> Plan | str:
         """A plan with variable dimensions, or why there should be none; users may want it slow."""
         try:
-            plan = _Plan(self, given, variables)
+            plan = self._plan(given, variables)
         except FulguriteError as problem:
             return str(problem).split("\n")[0]
         if variables.keys() <= self.dims.keys() or plan.schedule is None:
@@ -236,6 +257,8 @@ class Model:
             return f"with variable sizes {', '.join(slow)} is Python's work"
         if self._is_sized:  # a run computes what its sizes need
             return plan
+        with FORK_LOCK:
+            from .sizes import WORTH, patience
         plan.chosen, plan.left = True, patience(plan.schedule, plan.sizes_of(plan.held) or {})
         if plan.left < WORTH:
             return "with variable sizes a run computes all of their upper bounds"
@@ -243,8 +266,10 @@ class Model:
             return "with variable sizes kernels are slower than those for a size"
         return plan
 
-    def _is_slower(self, plan: _Plan, schedule: TensorSchedule) -> bool:
+    def _is_slower(self, plan: Plan, schedule: TensorSchedule) -> bool:
         """True if kernels of variable sizes lose too much against those for a size."""
+        with FORK_LOCK:
+            from .sizes import WORTH, patience
         for known in [known for plans in self._plans.values() for known in plans]:
             alike = known.kinds == plan.kinds and not known.variables
             sizes = plan.sizes_of(known.held) if alike else None
@@ -308,221 +333,19 @@ class Model:
     def _lazy(self, given: dict[str, Any]) -> Outputs:
         """Outputs as expressions of tensors that are expressions themselves."""
         self._check_sizes(given)
+        with FORK_LOCK:
+            from .graph import Build
+            from .plans import shown_value, value_of
         build = Build(self.program)
         self.builds += 1
-        found = self._outputs(build, [_value(given.get(p.name), p) for p in self._ports])
-        return Outputs({p.name: _shown_value(v) for p, v in zip(self.outputs, found, strict=True)})
+        found = self._outputs(build, [value_of(given.get(p.name), p) for p in self._ports])
+        return Outputs({p.name: shown_value(v) for p, v in zip(self.outputs, found, strict=True)})
 
     def _outputs(self, build: Build, values: Sequence[Any]) -> list[Any]:
         """The outputs of the whole graph for values in the order of its ports."""
         by_name = dict(zip([p.name for p in self._ports], values, strict=True))
         order = [by_name.get(info.name) for info in self.program.graph.input]
         return build.graph(self.program.graph, order)
-
-
-class _Plan:
-    """The graph for one set of shapes, built, and scheduled unless it must be built each time."""
-
-    def __init__(
-        self, model: Model, given: dict[str, Any], variables: Mapping[str, fg.Var]
-    ) -> None:
-        self.held: dict[str, Any] = {}
-        self.variables: dict[str, dict[int, fg.Var]] = {}  # of each input, by axis
-        self.whole: dict[str, Array] = {}  # what is held, at the variables' upper bounds
-        self.shared: list[tuple[Array, Tensor]] = []  # what is held, and who reads it
-        self.chosen = False  # did nobody say that these sizes vary?
-        self.left = inf  # runs until a plan for the sizes of this one would have cost less
-        self.kinds = {name: _kind_and_rank(v) for name, v in given.items()}
-        build = Build(model.program)
-        build.floats = frozenset({n for n, v in given.items() if _is_float(v)})
-        model.builds += 1
-        values = [self._input(port, given.get(port.name), variables) for port in model._ports]
-        self.values = [_own(value) for value in model._outputs(build, values)]
-        self.dynamic, self.hosts = build.dynamic, build.hosts
-        self.consulted = {
-            name: _frozen(value)
-            for name, value in given.items()
-            if name in build.consulted or name not in self.held
-        }
-        tensors = [t for t in _tensors(self.values) if not t.is_realized]
-        self.schedule: TensorSchedule | None = None
-        if not build.dynamic and tensors:
-            _realize_kept(build)
-            self.schedule = fg.schedule(*tensors)
-            self.schedule.compile(any_size=True)
-            for weights in model.program.weights.values():
-                weights.forget(self.schedule.buffers)
-            model.program.files.release_pages()
-        elif tensors:
-            fg.realize(*tensors)
-        self.tensors = tensors
-
-    def _input(self, port: Port, value: Any, variables: Mapping[str, fg.Var]) -> Any:
-        if isinstance(value, np.ndarray) and port.kind is not STRING:
-            return self._held(port, value, variables)
-        return _value(value, port, frozenset({port.name}))
-
-    def _held(self, port: Port, value: Array, variables: Mapping[str, fg.Var]) -> Value:
-        """An input in memory of the plan, with its numbers if they are few."""
-        sources = frozenset({port.name})
-        found = {
-            axis: variables[want]
-            for axis, want in enumerate(port.shape or ())
-            if isinstance(want, str) and want in variables
-        }
-        if not found:
-            self.held[port.name] = np.array(value, order="C")
-            tensor = self._shared(self.held[port.name])
-            few = value.size <= FOLDED
-            return Value(tensor, port.kind, np.array(value) if few else None, sources)
-        self.variables[port.name] = found
-        most = [found[axis].high if axis in found else n for axis, n in enumerate(value.shape)]
-        cuts = [
-            slice(0, found[axis].bind(n)) if axis in found else slice(None)
-            for axis, n in enumerate(value.shape)
-        ]
-        whole = self.whole[port.name] = np.full(most, 0, value.dtype)  # as dynamic_shapes pads
-        self.held[port.name] = whole[tuple([slice(0, n) for n in value.shape])]
-        np.copyto(self.held[port.name], value)
-        return Value(self._shared(whole)[tuple(cuts)], port.kind, None, sources)
-
-    def _shared(self, array: Array) -> Tensor:
-        tensor = fg.from_numpy(array)
-        self.shared.append((array, tensor))
-        return tensor
-
-    def _send(self) -> None:
-        """Copy what is held to devices that cannot read it where it is."""
-        for array, tensor in self.shared:
-            device = get_device(tensor.device)
-            if not device.host_visible:
-                device.copy_in(array, storage_of(tensor.node))
-
-    def slow(self) -> dict[str, None]:
-        """The lines of kernels that native code should have and has not."""
-        plans = self.schedule.plans if self.schedule is not None else ()
-        kernels = [item for plan in plans for item in plan.executor.host_items]
-        plain = [item for item in kernels if item.kernel.kind in ("map", "reduce", "contract")]
-        return dict.fromkeys([f"a {item.kernel.kind} kernel" for item in plain])
-
-    def bound(self, given: Mapping[str, Any]) -> _Plan | None:
-        """The same plan for other sizes of its variables; None where they do not fit it."""
-        sizes = self.sizes_of(given)
-        if self.schedule is None or sizes is None:
-            return None
-        made = copy(self)
-        made.held = dict(self.held)
-        for name in self.held:
-            if name in self.variables:
-                cuts = tuple([slice(0, n) for n in given[name].shape])
-                made.held[name] = self.whole[name][cuts]
-            np.copyto(made.held[name], given[name])
-        made._send()
-        made.schedule = self.schedule.bound(sizes)
-        made.left = patience(self.schedule, sizes) if self.chosen else inf
-        return made
-
-    def sizes_of(self, given: Mapping[str, Any]) -> dict[str, int] | None:
-        """The sizes of its variables for some inputs; None where they do not fit it."""
-        sizes: dict[str, int] = {}
-        for name, held in self.held.items():
-            axes = self.variables.get(name, {})
-            for axis, (old, new) in enumerate(zip(held.shape, given[name].shape, strict=True)):
-                var = axes.get(axis)
-                if var is None:
-                    if old != new:
-                        return None
-                elif not var.low <= new <= var.high or sizes.setdefault(var.name, new) != new:
-                    return None
-        return sizes
-
-    def fits(self, given: Mapping[str, Any]) -> bool:
-        """Is it good for the numbers of these inputs?"""
-        return all(_frozen(given[name]) == value for name, value in self.consulted.items())
-
-    def first(self, ports: Sequence[Port]) -> Outputs:
-        """The results for the inputs it was made from."""
-        return self._results(ports)
-
-    def run(self, given: Mapping[str, Any], ports: Sequence[Port]) -> Outputs:
-        """The results for other inputs of the same shapes."""
-        for name, held in self.held.items():
-            np.copyto(held, given[name])
-        self._send()
-        return self._results(ports)
-
-    def _results(self, ports: Sequence[Port]) -> Outputs:
-        self.left -= 1
-        fresh = self.schedule.run() if self.schedule is not None else self.tensors
-        found = dict(zip(map(id, self.tensors), fresh, strict=True))
-        return Outputs(
-            {p.name: _shown_value(v, found) for p, v in zip(ports, self.values, strict=True)}
-        )
-
-
-def _kind_and_rank(value: Any) -> Any:
-    return (value.dtype, value.ndim) if isinstance(value, np.ndarray) else None
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind not in "biuOUST"
-
-
-def _own(value: Any) -> Any:
-    """A value that is no input's memory: a plan writes into that at its next run."""
-    if isinstance(value, list):
-        return [_own(v) for v in value]
-    if isinstance(value, Value) and value._array is not None and is_symbolic(value._array):
-        return Value(value.tensor, value.kind)
-    if not isinstance(value, Value) or not value.sources or value._tensor is None:
-        return value
-    if isinstance(value, Maps):
-        return Maps(value._tensor.contiguous(), value.keys)
-    return Value(value._tensor.contiguous(), value.kind) if value._tensor.is_realized else value
-
-
-def _realize_kept(build: Build) -> None:
-    """What follows from weights alone, computed once."""
-    wanted = {}
-    for value in build.kept:
-        tensor = value._tensor
-        if tensor is not None and tensor.size > 1 and not tensor.is_realized:
-            wanted[id(tensor)] = tensor
-    if wanted:
-        fg.realize(*wanted.values())
-
-
-def _tensors(values: Sequence[Any]) -> list[Tensor]:
-    """Every tensor that must be computed for some values."""
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, list):
-            found += _tensors(value)
-        elif isinstance(value, Value) and value._tensor is not None:
-            found.append(value._tensor)
-    unique = {id(tensor): tensor for tensor in found}
-    return list(unique.values())
-
-
-def _shown_value(value: Any, fresh: Mapping[int, Tensor] | None = None) -> Any:
-    """A value as users get it: a tensor, an array of what tensors cannot hold, a list, or None."""
-    if isinstance(value, list):
-        return [_shown_value(v, fresh) for v in value]
-    if value is NOTHING or value is None:
-        return None
-    if value._tensor is None:
-        array = value._array
-        if value.kind is STRING:
-            return np.array(array)
-        if not value.kind.plain:
-            return shown(np.array(array), value.kind)
-        return copy(value.tensor)
-    tensor = fresh.get(id(value._tensor)) if fresh is not None else None
-    if tensor is None:  # the model's own, a weight perhaps: users may assign what they get
-        tensor = copy(value._tensor)
-    if isinstance(value, Maps):
-        return value.dicts(tensor.numpy())
-    return tensor if value.kind.plain else shown(tensor.numpy(), value.kind)
 
 
 # --- ports and inputs ----------------------------------------------------------------------------
@@ -534,34 +357,9 @@ def _is_lazy(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _value(value: Any, port: Port, sources: frozenset[str] = frozenset()) -> Any:
-    """A given input as a value of the graph."""
-    if value is None:
-        return NOTHING if port.form == "optional" else None
-    if isinstance(value, list):
-        return [_value(v, Port(port.name, None, None), sources) for v in value]
-    if isinstance(value, Tensor):
-        return Value(value, port.kind or kind_of_dtype(value.dtype), None, sources)
-    kind = port.kind or kind_of_array(value.dtype)
-    if kind is None:
-        raise ModelError(f"input {port.name!r} has no element type", "the model is not valid")
-    if kind is STRING:
-        return Value(None, kind, value, sources)
-    return Value(fg.from_numpy(np.array(carried(value, kind))), kind, np.array(value), sources)
-
-
 def _signature(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_signature(v) for v in value)
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype
     return None
-
-
-def _frozen(value: Any) -> Any:
-    """An input's numbers, to compare by."""
-    if isinstance(value, list):
-        return tuple(_frozen(v) for v in value)
-    if isinstance(value, np.ndarray):
-        return tuple(value.reshape(-1)) if value.dtype == object else value.tobytes()
-    return value

@@ -6,8 +6,8 @@ In: what a file says of its inputs and outputs, and the sizes that users fix or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError
 from ..runtime.realize import OBSERVER
 from ..tensor import Tensor
-from .proto import Dimension, ValueInfo
 from .types import STRING, Kind, carried, kind_of, kind_of_array
+
+if TYPE_CHECKING:
+    from .proto import Dimension, Graph, ValueInfo
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,46 @@ class Port:
     def misfit(self, found: object) -> DTypeError:
         """The error for a value of another element type."""
         return DTypeError(f"input {self.name!r} is {found}", f"the model takes {self}: use astype")
+
+
+class Signature(NamedTuple):
+    """What a model takes and gives."""
+
+    inputs: list[Port]
+    optional: list[Port]  # weights that may be given
+    outputs: list[Port]
+    opset: int
+
+    @classmethod
+    def of(cls, graph: Graph, stored: Container[str], opset: int) -> Signature:
+        """That of a graph some of whose inputs have stored values."""
+        ports = [port_of(info) for info in graph.input]
+        return cls(
+            [port for port in ports if port.name not in stored],
+            [port for port in ports if port.name in stored],
+            [port_of(info) for info in graph.output], opset,
+        )  # fmt: skip
+
+    def dump(self) -> list[Any]:
+        """As JSON has it."""
+        rows = [
+            [[p.name, None if p.kind is None else p.kind.number, p.shape, p.form] for p in ports]
+            for ports in (self.inputs, self.optional, self.outputs)
+        ]
+        return [*rows, self.opset]
+
+    @classmethod
+    def loaded(cls, dumped: Sequence[Any]) -> Signature:
+        """What was dumped."""
+        *rows, opset = dumped
+
+        def port(name: str, kind: int | None, shape: list[Any] | None, form: str) -> Port:
+            sizes = None if shape is None else tuple(shape)
+            return Port(name, None if kind is None else kind_of(kind), sizes, form)
+
+        ports = [[port(*fields) for fields in row] for row in rows]
+        inputs, optional, outputs = ports
+        return cls(inputs, optional, outputs, opset)
 
 
 def port_of(info: ValueInfo) -> Port:

@@ -1,6 +1,6 @@
 """The messages of an ONNX file as plain objects.
 
-In: bytes or the path of a file. Out: a `Model` of messages; tensor data stays in the mapped
+In: the bytes of a file. Out: a `Model` of messages; tensor data stays in the mapped
 file until a weight is asked for. The table at the end says which field number means what; fields
 that are not in it are skipped, as the format wants. Reading checks form only: what an operator
 makes of its attributes is decided when a graph is built.
@@ -8,10 +8,7 @@ makes of its attributes is decided when a graph is built.
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, dataclass_transform
 
 from .errors import ModelError
@@ -194,39 +191,17 @@ class SequenceData(Message):
     tensor_values: Sequence[TensorData] = ()
 
 
-def read_model(source: object) -> tuple[Model, View, Path | None]:
-    """The model in a file or in bytes, these bytes, and where its external data may lie."""
-    folder: Path | None = None
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        data, folder = _mapped(path), path.absolute().parent
-    elif isinstance(source, bytes | bytearray | memoryview):
-        data = memoryview(source).cast("B").toreadonly()
-    else:
-        raise ModelError(
-            f"a model is read from a path or bytes, not from {type(source).__name__}",
-            "pass 'model.onnx', or model.SerializeToString()",
-        )
-    model = parse(data, "Model")
+def model_in(data: View) -> Model:
+    """The model in some bytes."""
+    model: Model = parse(data, "Model")
     if model.graph is None:
         raise ModelError("the file has no graph", "give an ONNX model; is this another format?")
-    return model, data, folder
+    return model
 
 
 def parse(data: View, message: str) -> Any:
     """One message out of bytes."""
     return Reader(data, MESSAGES).message(message, 0, len(data))
-
-
-def _mapped(path: Path) -> View:
-    try:
-        with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                raise ModelError(f"{path} is empty", "export the model again")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise ModelError(f"{path} cannot be read: {reason}", "give the path of a file") from None
 
 
 def _table(*rows: str) -> dict[int, Field]:

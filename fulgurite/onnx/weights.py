@@ -20,6 +20,7 @@ import numpy as np
 from ..core.op import Array
 from .errors import ModelError
 from .proto import SparseData, TensorData
+from .source import release_pages
 from .types import (
     BFLOAT16,
     BOOL,
@@ -38,7 +39,6 @@ from .types import (
 )
 
 MOST_ELEMENTS = 1 << 40
-_CAN_ADVISE = hasattr(mmap, "MADV_DONTNEED")
 
 
 class Files:
@@ -71,8 +71,8 @@ class Files:
     def release_pages(self) -> None:
         """Give the memory of what was read of mapped files back: the system can read it again."""
         for view in (self.model, *self.open.values()):
-            if view is not None and isinstance(view.obj, mmap.mmap) and _CAN_ADVISE:
-                view.obj.madvise(mmap.MADV_DONTNEED)
+            if view is not None:
+                release_pages(view)
 
     def _mapped(self, place: str, name: str) -> memoryview:
         assert self.folder is not None

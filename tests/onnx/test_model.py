@@ -353,7 +353,8 @@ def test_a_size_that_keeps_coming_gets_a_plan_once_that_costs_less(
         counted.append(sizes)
         return 33.0 if sizes == {"onnx_0": 5} or fixed else 2.5 if sizes["onnx_0"] > 1 else 0.5
 
-    monkeypatch.setattr("fulgurite.onnx.model.patience", patience)
+    for module in ("plans", "sizes"):
+        monkeypatch.setattr(f"fulgurite.onnx.{module}.patience", patience)
     made = load(simple("Exp"))
     for n in (3, 4, 5):  # the last one varies
         made(f(n, 3))
@@ -369,7 +370,7 @@ def test_a_size_that_keeps_coming_gets_a_plan_once_that_costs_less(
 @pytest.mark.usefixtures("at_bounds")
 def test_plans_for_a_size_that_are_better_made_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "fulgurite.onnx.model.patience", lambda schedule, sizes, fixed=None: 9.0 if fixed else 99.0
+        "fulgurite.onnx.sizes.patience", lambda schedule, sizes, fixed=None: 9.0 if fixed else 99.0
     )
     made = load(simple("Exp"))
     for n in (3, 4, 5, 6):

@@ -140,7 +140,7 @@ def _goes_by_fours(a: Whole, b: Whole) -> bool:
     """True if constant columns should lie by fours along the sum."""
     steps = a.tensor.shape[-1]
     whole = b.constant and b.tensor.ndim == 2 and steps > 4 and steps % 4 == 0
-    return whole and get_device(b.tensor.device).byte_words
+    return whole and get_device(b.tensor.device).vnni_layout
 
 
 def _by_fours(op: Call, a: Whole, b: Whole) -> Tensor:

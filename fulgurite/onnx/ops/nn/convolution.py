@@ -226,7 +226,7 @@ def _rows_of_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Tensor |
     Channels are neighbours, four to a word where a device multiplies words; some are added, with
     no weight, where they are no multiple of four. What is around a picture is its zero.
     """
-    inner, words = w.tensor.shape[1], get_device(w.tensor.device).byte_words and w.constant
+    inner, words = w.tensor.shape[1], get_device(w.tensor.device).vnni_layout and w.constant
     found = _byte_windows(op, x.shape, w.tensor.shape, words)
     centre = np.zeros(1) if zero is None else None if zero.sources else zero.known()
     plain = w.zero is None and w.is_bytes and not x.constant

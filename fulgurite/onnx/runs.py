@@ -1,0 +1,98 @@
+"""What runs a model for one set of shapes: memory for its inputs, and a schedule that reads it.
+
+In: inputs of the shapes it was made for. Out: `Outputs`. A run copies the inputs into memory of
+the plan, which its kernels read where it is. It is made by building the model's graph (plans.py)
+or from what an earlier process kept (recall.py): here is what both have.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ..aot.schedule import TensorSchedule
+from ..core.op import Array
+from ..runtime.device import get_device
+from ..runtime.realize import storage_of
+from ..tensor import Tensor
+from .ports import Port
+
+
+class Outputs(dict[Any, Any]):
+    """What a model gave, by name in the model's order; a number counts from the first."""
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int) and -len(self) <= key < len(self):
+            return list(self.values())[key]
+        raise KeyError(key)
+
+
+class Runs(ABC):
+    """A model for one set of shapes."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.held: dict[str, Any] = {}
+        self.variables: dict[str, dict[int, fg.Var]] = {}  # of each input, by axis
+        self.shared: list[tuple[Array, Tensor]] = []  # what is held, and who reads it
+        self.left = inf  # runs until a plan for the sizes of this one would have cost less
+        self.kinds = {name: kind_and_rank(v) for name, v in given.items()}
+        self.consulted: dict[str, Any] = {}  # the numbers of inputs that it is for
+        self.dynamic = False  # do results decide shapes?
+        self.hosts: set[str] = set()  # operators whose work is Python's
+        self.schedule: TensorSchedule | None = None
+
+    def share(self, array: Array) -> Tensor:
+        """A tensor that reads an array where it is."""
+        tensor = fg.from_numpy(array)
+        self.shared.append((array, tensor))
+        return tensor
+
+    def send(self) -> None:
+        """Copy what is held to devices that cannot read it where it is."""
+        for array, tensor in self.shared:
+            device = get_device(tensor.device)
+            if not device.host_visible:
+                device.copy_in(array, storage_of(tensor.node))
+
+    def fits(self, given: Mapping[str, Any]) -> bool:
+        """Is it good for the numbers of these inputs?"""
+        return all(frozen(given[name]) == value for name, value in self.consulted.items())
+
+    def bound(self, given: Mapping[str, Any]) -> Any:
+        """The same for other sizes of its variables; None where there are none."""
+        return None
+
+    def first(self, given: Mapping[str, Any], ports: Sequence[Port]) -> Outputs:
+        """The results for the inputs it was made from."""
+        return self._results(ports)
+
+    def run(self, given: Mapping[str, Any], ports: Sequence[Port]) -> Outputs:
+        """The results for other inputs of the same shapes."""
+        for name, held in self.held.items():
+            np.copyto(held, given[name])
+        self.send()
+        return self._results(ports)
+
+    @abstractmethod
+    def _results(self, ports: Sequence[Port]) -> Outputs:
+        """What the plan gives for the inputs that are held now."""
+
+
+def kind_and_rank(value: Any) -> Any:
+    """What inputs of one plan for many sizes have in common."""
+    return (value.dtype, value.ndim) if isinstance(value, np.ndarray) else None
+
+
+def frozen(value: Any) -> Any:
+    """An input's numbers, to compare by."""
+    if isinstance(value, list):
+        return tuple(frozen(v) for v in value)
+    if isinstance(value, np.ndarray):
+        return tuple(value.reshape(-1)) if value.dtype == object else value.tobytes()
+    return value
