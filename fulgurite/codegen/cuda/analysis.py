@@ -1,4 +1,4 @@
-"""Questions about a kernel's body that tiles and programs are chosen by.
+"""Analysis of a kernel's body: what tiles and programs are chosen by.
 
 In: nodes of a body in index notation. Out: which axes run in parallel, which stores have elements,
 which products the tensor cores take, how folds are nested.

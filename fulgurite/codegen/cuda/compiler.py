@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -47,14 +48,24 @@ class Cubin:
 _GLUON = "triton.experimental.gluon"
 _GENERATOR = "triton.compiler.code_generator"
 _loading = threading.RLock()
+_parsing = threading.Lock()
 
 
 @cache
 def load_ahead() -> threading.Thread:
     """Import Triton in the background: somebody is likely to compile soon."""
-    thread = threading.Thread(target=load, name="fulgurite-triton")
+    thread = threading.Thread(target=_load_all, name="fulgurite-triton")
     thread.start()
     return thread
+
+
+def _load_all() -> None:
+    """Import Triton, and have it ask the assembler for its version, which it does once."""
+    load()
+    with suppress(RuntimeError, AttributeError):  # said where it is needed
+        from triton import knobs
+
+        getattr(knobs.nvidia, "ptxas")  # noqa: B009 - asked as it is read
 
 
 def load() -> None:
@@ -170,10 +181,18 @@ def load_function(text: str, symbol: str, language: str = "triton") -> Any:
 
 
 class _Compilation:
-    """One launch on its way through Triton's stages."""
+    """One launch on its way through Triton's stages, from its own IR of the text (`module`) on.
+
+    Threads parse one text at a time: that is Python and shares the interpreter, all later stages
+    leave it alone. So the first text is on its way when the second is parsed, and not when all are.
+    """
 
     def __init__(self, launch: Launch, capability: int) -> None:
         load()
+        with _parsing:
+            self._parse(launch, capability)
+
+    def _parse(self, launch: Launch, capability: int) -> None:
         from triton._C.libtriton import ir
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource, make_backend
@@ -196,16 +215,14 @@ class _Compilation:
                 "num_stages": launch.stages,
                 "enable_fp_fusion": False,
                 "enable_reflect_ftz": False,
+                "sanitize_overflow": False,  # code for assertions that would be dropped
                 **self.source.parse_options(),
             }
         )
         self.context = ir.context()
         ir.load_dialects(self.context)
         self.backend.load_dialects(self.context)
-
-    def module(self) -> Any:
-        """Triton's own IR of the text."""
-        return self.source.make_ir(
+        self.module = self.source.make_ir(
             self.target,
             self.options,
             self.backend.get_codegen_implementation(self.options),
@@ -222,8 +239,7 @@ class _Compilation:
         """What the text is after each of Triton's stages, up to "ptx" or "cubin"."""
         stages: dict[str, Any] = {}
         self.backend.add_stages(stages, self.options, self.source.language)
-        module = self.module()
-        found = {}
+        module, found = self.module, {}
         for name, stage in stages.items():
             module = found[name] = stage(module, metadata)
             if name == last:
@@ -233,13 +249,7 @@ class _Compilation:
 
 def check_launch(launch: Launch, capability: int = 90) -> None:
     """Raise what Triton finds wrong with a text; types and shapes are right after it."""
-    _Compilation(launch, capability).module()
-
-
-def ptx_of(launch: Launch, capability: int = 90) -> str:
-    """A launch in PTX."""
-    work = _Compilation(launch, capability)
-    return str(work.lowered({"target": work.target, **work.options.__dict__}, "ptx")["ptx"])
+    _Compilation(launch, capability)
 
 
 def listings_of(launch: Launch, capability: int = 90) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 In: a `GemmProblem`. Out: a `Launch`, or None where the form does not fit and `tl.dot`'s is used.
 Every multiprocessor has one program that walks tiles of the result. One warp copies blocks of both
-operands to a ring of buffers in shared memory (`cp.async.bulk.tensor`); two warpgroups multiply
-them (`wgmma`) into accumulators in registers, and hand each buffer back when its product is done.
+operands to a ring of buffers in shared memory (`cp.async.bulk.tensor`, a software pipeline); two
+warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the buffer back.
 An operand that runs the other way in memory is transposed by its descriptor. The epilogue is the
 kernel's own body, some columns at a time, in a layout whose accesses are 16 bytes a thread. Sizes
 and strides are run-time numbers. Gluon has no interpreter: correctness is shown on a GPU
@@ -106,19 +106,36 @@ def _is_plain(node: Node) -> bool:
 def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
     """The tile whose rounds over all processors take the shortest.
 
-    None if too little is to do, or half of the processors would have no tile: split-K is better.
+    Where tiles are few, with K in as many parts as keep the processors busy; None if it is too
+    short for that, or too little is to do.
     """
     m, n, k, batches = problem.m, problem.n, problem.k, problem.batches
 
     def tiles(tile: GluonTile) -> int:
         return batches * -(-m // tile.rows) * -(-n // tile.columns)
 
-    def rounds(tile: GluonTile) -> float:
-        return -(-tiles(tile) // table.processors) * tile.rows * tile.columns / tile.share
+    def rounds(tile: GluonTile, parts: int = 1) -> float:
+        taken = -(-parts * tiles(tile) // table.processors)
+        return taken / parts * tile.rows * tile.columns / tile.share
 
-    found = min([GluonTile(*one) for one in table.gluon_tiles], key=rounds)
-    small = batches * m * n * k < table.gluon_least or 2 * tiles(found) < table.processors
-    return None if small else found
+    def in_parts(tile: GluonTile) -> float:
+        most = most_parts(problem, tile, table)
+        return min([rounds(tile, parts) for parts in range(1, most + 1)], default=float("inf"))
+
+    every = [GluonTile(*one) for one in table.gluon_tiles]
+    found = min(every, key=rounds)
+    if batches * m * n * k < table.gluon_least:
+        return None
+    if 2 * tiles(found) >= table.processors:
+        return found
+    found = min(every, key=in_parts)
+    parts = most_parts(problem, found, table)
+    return found if 2 * parts * tiles(found) >= table.processors else None
+
+
+def most_parts(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
+    """In how many parts K may be split: each has some blocks."""
+    return min(table.gluon_splits, problem.k // (4 * tile.depth))
 
 
 def _tensor(
@@ -165,7 +182,7 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     """
     c, tile = plan.problem, plan.tile
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
-    whole = 2 * area * c.k / (table.gluon_rate * tile.share)  # ns of a tile
+    tile_ns = 2 * area * c.k / (table.gluon_rate * tile.share)
     inside = {c.fold, *c.fold.slice}
     read = [n for n in c.order if n.op is LOAD and n not in inside]
     read = [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
@@ -175,15 +192,14 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     def rounds(parts: int) -> int:
         return -(-plan.tiles * parts // table.processors)
 
-    def apart(parts: int) -> float:
+    def split_ns(parts: int) -> float:
         moved = results * (2 * float32.itemsize * parts + wide + stored)
-        busy = rounds(parts) * whole / parts
+        busy = rounds(parts) * tile_ns / parts
         return float(busy + moved / table.memory_rate + table.launch_ns)
 
-    beside = area * wide * len(read) / table.epilogue_rate
-    most = min(table.gluon_splits, c.k // (4 * tile.depth))
-    best = min(range(1, most + 1), key=apart, default=0)
-    return best if best and apart(best) < rounds(1) * (whole + beside) else 0
+    epilogue_ns = area * wide * len(read) / table.epilogue_rate
+    best = min(range(1, most_parts(c, tile, table) + 1), key=split_ns, default=0)
+    return best if best and split_ns(best) < rounds(1) * (tile_ns + epilogue_ns) else 0
 
 
 def part_of(plan: GluonPlan, part: Part) -> GluonPlan:

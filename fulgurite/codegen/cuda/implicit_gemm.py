@@ -6,7 +6,8 @@ that `tl.dot` has long axes to cut tiles from; or the kernel as it is, where its
 good tiles. What is read are then gathered loads, as im2col's without its memory: an index has
 quotients and remainders of the one number. Folds with few results and several axes are merged too:
 one long axis can be split between programs. Digits whose steps fit together stay one digit, and the
-slowest in memory come first, so that neighbours are contiguous.
+slowest in memory come first, so that neighbours are contiguous; an axis along which one operand is
+contiguous comes last, however far its steps are in the other, which may run along its own axis.
 """
 
 from __future__ import annotations
@@ -109,11 +110,13 @@ def _group(
         return ()
     loads = [n for n in (order if factor is None else toposort([factor])) if n.op is LOAD]
     steps = dict.fromkeys(long, 0)
+    contiguous = set[int]()
     for node in loads:
         for atom, step in node.arg[1][1]:
             if atom in steps and isinstance(atom, int):
                 steps[atom] += abs(step)
-    return tuple(sorted(long, key=lambda a: (-steps[a], a)))
+                contiguous |= {atom} if abs(step) == 1 else set()
+    return tuple(sorted(long, key=lambda a: (a in contiguous, -steps[a], a)))
 
 
 def _is_whole(group: tuple[int, ...], order: Sequence[Node]) -> bool:

@@ -1,4 +1,4 @@
-"""Scans, sorts and scatters of a kernel as launches over the params and one workspace.
+"""Irregular kernels: scans, sorts and scatters as launches over the params and one workspace.
 
 An output may share memory with an input that is read at the same places: nothing is written to an
 output while a later launch still reads an input.

@@ -74,6 +74,7 @@ class Tiling:
     walk: int = 0  # programs that walk tiles, the next ones on their way; 0: one tile each
     streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
+    unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
 
 
@@ -102,6 +103,7 @@ class TileProgram:
         self.looped = frozenset(
             a for a in range(len(self.sizes)) if a not in self.parallel and self._loops(a)
         )
+        self.unrolled = self._unrolled()
         self.walked = parallel if tiling.walk else frozenset[int]()
         self.shaped = self._shaped()
         self.products = contractions(self.order, self.free)
@@ -122,6 +124,13 @@ class TileProgram:
         if self.tiling.dot is not None and axis == self.tiling.dot[2]:
             return True
         return axis in self.windows or self.block.get(axis, 0) < self.sizes[axis]
+
+    def _unrolled(self) -> frozenset[int]:
+        """Axes of loops with few steps, which are written out."""
+        used = frozenset[int]().union(*[self.free[n] for n in self.order])
+        axes = (self.looped & used) - self.tile
+        short = prod([self.sizes[a] for a in axes]) <= self.tiling.unrolled
+        return axes - self.windows.keys() if short else frozenset[int]()
 
     def _shaped(self) -> dict[Node, bool]:
         """True for values that are tensors, not one number."""
@@ -298,6 +307,9 @@ class TileProgram:
             if axis in self.block:
                 inner.header = f"for r{number} in range({start}, {end}, {self.block[axis]}):"
                 self._tile_axis(inner, axis, f"r{number}")
+            elif axis in self.unrolled:
+                inner.header = f"for r{number} in tl.static_range({self.sizes[axis]}):"
+                inner.say(f"{name} = tl.full((), r{number}, {self.index_type})")
             else:
                 inner.header = f"for r{number} in range({start}, {end}):"
                 inner.say(f"{name} = r{number}")

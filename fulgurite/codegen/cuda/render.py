@@ -21,9 +21,10 @@ from ...core.passes import UNWATCHED, Level, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
 from ...graph.ir.reshape_groups import CannotLower
-from ...kernel.transform.drop_implied_masks import assumed
+from ...kernel.transform.drop_implied_masks import drop_implied_masks
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
+from ...kernel.transform.share_axes import share_axes
 from ...kernel.transform.split_reduction import Part, split
 from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
@@ -52,7 +53,12 @@ CODE = Level("code", lambda launches: "\n".join([launch.text for launch in launc
 STREAM = Level("streamed kernel")
 
 PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
-    Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
+    Pass(
+        "drop_implied_masks",
+        lambda v, c: v.of(merge_axes(drop_implied_masks(v.kernel))),
+        INDEX,
+        INDEX,
+    ),
     Pass("tile", lambda v, c: tile(v, c), INDEX, CODE),
 )
 PASSES: tuple[Pass, ...] = (
@@ -60,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     *TRANSFORMS[:-1],
     Pass("drop_dead_roots", lambda v, c: v.of(drop_dead_roots(v.kernel)), INDEX, INDEX),
     TRANSFORMS[-1],  # what nobody stores is in the way of merging axes
+    Pass("share_axes", lambda v, c: v.of(share_axes(v.kernel)), INDEX, INDEX),
     Pass("irregular", lambda v, c: irregular(v, c), INDEX, CODE),
     *PLAIN,
 )
@@ -126,7 +133,7 @@ def tile(value: TypedKernel, context: Rendering) -> list[Launch]:
     """A kernel without scans, sorts and scatters as tiled programs."""
     (kernel, dtypes), (table, places, room, _) = value, context
     found: list[Launch] = []
-    for group in _groups(kernel, dtypes, table):
+    for group in _groups(kernel, table):
         hopper = _in_gluon(group, context, dtypes)
         if hopper is not None:
             found += hopper
@@ -177,7 +184,7 @@ def _launches(
         if part.windows or len(parts) == 1:
             found.append(_launch(part, dtypes, places, table))
         else:
-            for piece in _groups(part.kernel, dtypes, table):
+            for piece in _groups(part.kernel, table):
                 found.append(_launch(Part(piece), dtypes, places, table))
     return found
 
@@ -203,18 +210,21 @@ def _split(
     enough = table.processors if tiling.dot else table.enough
     if not all(sizes) or grid * 2 > enough:
         return [Part(kernel)], []
-    least = table.split_least
+    least, most = table.split_least, -(-enough // max(grid, 1))
+    if tiling.dot:  # one round of programs, as many as a processor has room for
+        enough *= table.most_warps // (2 * tiling.warps)
+        most = enough // max(grid, 1)
     if not tiling.dot and len(tiling.axes) == 2 and tiling.axes[1] in parallel:  # columns
         enough, least = table.processors * table.column_programs, grid * table.column_least
+        most = -(-enough // max(grid, 1))
     rules = SplitTable(
         table.vector, units=grid, enough=enough, short=table.split_short,
-        long=table.split_elements, block=least, most=-(-enough // max(grid, 1)),
-        hoist=True,
+        long=table.split_elements, block=least, most=most, hoist=True,
     )  # fmt: skip
     return split(kernel, len(dtypes), rules)
 
 
-def _groups(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> list[IndexKernel]:
+def _groups(kernel: IndexKernel, table: GpuTable) -> list[IndexKernel]:
     """The kernel, cut by its roots where one launch for all would leave the machine idle."""
     free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
     roots = live_roots(kernel, free)

@@ -1,4 +1,4 @@
-"""Running folds along lines of memory, in blocks with a carry.
+"""Scans (prefix sums) along lines of memory, in blocks with a carry.
 
 In: memory of shape (outer, n, inner), laid out in that order. Out: launches. A program scans a tile
 of lines block after block (`tl.associative_scan`) and carries the fold of what came before. Where
@@ -130,7 +130,7 @@ def _made(
     return Launch(f"{head}\n{body}\n", "kernel", grid, warps, 2, tuple(arguments))
 
 
-def _chunk(length: int, chunks: int) -> list[str]:
+def _chunk(chunks: int) -> list[str]:
     """Which tile and chunk a program has, and where the chunk begins and ends."""
     if chunks == 1:
         return ["tile = tl.program_id(0)", "start = 0", "stop = n"]
@@ -161,7 +161,7 @@ def _blocks(
     held = computing(line.dtype)
     function = combiner(line.name, held)
     neutral = identity(line.name, line.dtype)
-    text = [*_chunk(length, chunks), *_head(line, lines, "tile")]
+    text = [*_chunk(chunks), *_head(line, lines, "tile")]
     text.append(f"total = tl.broadcast_to({neutral}, ({lines}, 1))")
     arguments = [pointer("source", dtype, source), pointer("result", line.dtype, result)]
     more = []
@@ -194,7 +194,7 @@ def _folds(
     held = computing(line.dtype)
     function = combiner(line.name, held)
     text = [
-        *_chunk(length, chunks),
+        *_chunk(chunks),
         *_head(line, lines, "tile"),
         f"total = tl.broadcast_to({identity(line.name, line.dtype)}, ({lines}, {block}))",
         f"for step in range(start, stop, {block}):",

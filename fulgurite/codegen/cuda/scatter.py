@@ -1,4 +1,4 @@
-"""Combining values into memory at places that are data: sorted by place, then by segments.
+"""Scatter without atomics: steps sorted by place, then combined by segments.
 
 In: memory with the base in it, memory with the values and with the indices, and the place of each
 step. Out: launches. Steps are sorted by their places, stably, so that those that meet at one place

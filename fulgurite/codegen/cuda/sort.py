@@ -1,4 +1,4 @@
-"""The stable order along rows of memory, by counting and merging ranks.
+"""Merge sort by ranks: the stable order along rows of memory.
 
 In: rows of numbers of one dtype. Out: launches that write for each row the places of its numbers in
 order, as int32. Numbers become signed keys whose order is theirs (-0.0 equals 0.0, any NaN is above

@@ -91,6 +91,11 @@ class Launch:
         return self.text, self.symbol, self.warps, self.stages, self.signature
 
     @property
+    def effort(self) -> tuple[bool, int]:
+        """How long compiling it takes beside others: products become the most instructions."""
+        return self.language == "gluon" or "tl.dot(" in self.text, len(self.text)
+
+    @property
     def may_be_guarded(self) -> bool:
         """True if there is a form of it that does nothing while the lock is set."""
         return self.language == "triton" or "\n    tiles = " in self.text

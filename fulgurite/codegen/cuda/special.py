@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+from ...core.ops.special import DIGAMMA_COEFFICIENTS, cot_coefficients, zeta_coefficients
+
 _DIRECT = 12  # terms summed one by one before the series
 
 
@@ -44,7 +45,7 @@ def polygamma_function(order: int) -> str:
         "    square = step * step",
     ]
     lines += _digamma() if order == 0 else _zeta(order)
-    cot = _polynomial("cot", _cot_coefficients(order))
+    cot = _polynomial("cot", cot_coefficients(order))
     pole = "float('inf')"
     sign = "" if order % 2 else " * tl.where(x.to(tl.int64, bitcast=True) < 0, 1.0, -1.0)"
     lines += [
@@ -60,10 +61,9 @@ def polygamma_function(order: int) -> str:
 
 
 def _digamma() -> list[str]:
-    coefficients = [b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1)]
     lines = [
         f"    found = libdevice.log(last) - 0.5 * step - square * "
-        f"{_polynomial('square', coefficients)}"
+        f"{_polynomial('square', DIGAMMA_COEFFICIENTS)}"
     ]
     return lines + [f"    found = found - 1.0 / (y + {k}.0)" for k in reversed(range(_DIRECT))]
 
@@ -71,17 +71,13 @@ def _digamma() -> list[str]:
 def _zeta(order: int) -> list[str]:
     """Hurwitz zeta of order + 1, times ±order!; mirrored arguments change the sign for odd ones."""
     s = order + 1
-    term, coefficients = float(s), [0.5]
-    for k, bernoulli in enumerate(_BERNOULLI, start=1):
-        coefficients.append(bernoulli / math.factorial(2 * k) * term)
-        term *= (s + 2 * k - 1) * (s + 2 * k)
     size = float(math.factorial(order))
     lines = [f"    found = 1.0 / ({_power('y', s)})"]
     for k in range(1, _DIRECT):
         lines += [f"    z = y + {k}.0", f"    found = found + 1.0 / ({_power('z', s)})"]
     lines += [
         f"    before = 1.0 / ({_power('last', s - 1)})",
-        f"    series = {_polynomial('square', coefficients[1:])}",
+        f"    series = {_polynomial('square', zeta_coefficients(s))}",
         f"    found = found + before * {_f64(1 / (s - 1))}",
         "    found = found + before * step * (0.5 + step * series)",
         f"    found = found * {_f64(size if order % 2 else -size)}",
@@ -89,15 +85,3 @@ def _zeta(order: int) -> list[str]:
     if order % 2:
         lines.append("    found = tl.where(mirrored, found * -1.0, found)")
     return lines
-
-
-def _cot_coefficients(order: int) -> list[float]:
-    """Derivative number `order` of cot, as a polynomial in cot: d cot = -(1 + cot²) dx."""
-    coefficients = [0.0, 1.0]
-    for _ in range(order):
-        slope = [k * c for k, c in enumerate(coefficients)][1:]
-        coefficients = [0.0] * (len(slope) + 2)
-        for k, c in enumerate(slope):
-            coefficients[k] -= c
-            coefficients[k + 2] -= c
-    return coefficients

@@ -43,6 +43,7 @@ class GpuTable:
     row_stages: int = 2  # rows of such a program that are on their way at the same time
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
+    unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
     small_rows: int = 1024  # elements of short rows that a program takes together
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
@@ -69,7 +70,7 @@ class GpuTable:
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
-    gluon_splits: int = 8  # parts of K, at most
+    gluon_splits: int = 64  # parts of K, at most
     gluon_rate: float = 6700.0  # operations of a processor in a ns
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel
     epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
@@ -130,7 +131,8 @@ def choose_tiling(
     order = toposort(roots)
     sizes = fixed_axes(kernel)
     width = _width(order, free, sizes, dtypes)
-    for axis, (_, steps) in (windows or {}).items():
+    windows = windows or {}
+    for axis, (_, steps) in windows.items():
         sizes[axis] = min(sizes[axis], steps)
     parallel = parallel_axes(roots, free)
     used = frozenset[int]().union(*[free[n] for n in order])
@@ -141,12 +143,43 @@ def choose_tiling(
         return replace(found, streaming=table.streaming, short=table.short_functions)
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
-        found = _dot_tiling(dot, order, free, sizes, table)
-        # loads masked by where a block of split-K ends are copied 4 bytes at a time if pipelined
-        return replace(found, stages=1) if windows else found
-    found = _fold_tiling(sizes, parallel, folded, contiguous, width, table, narrow)
-    found = replace(found, streaming=table.streaming, short=table.short_functions)
+        blocks = prod([sizes[block] for block, _ in windows.values()])
+        found = _dot_tiling(dot, order, free, sizes, blocks, table)
+        return _in_windows(found, fixed_axes(kernel), windows)
+    held = sizes, parallel, folded, contiguous, width
+    short = None if windows else _short_fold(order, *held, table)
+    found = short or _fold_tiling(*held, table, narrow)
+    found = replace(
+        found, streaming=table.streaming, short=table.short_functions,
+        unrolled=table.unrolled_fold,
+    )  # fmt: skip
     return _walking(found, sizes, parallel, folded, table)
+
+
+def _in_windows(tiling: Tiling, sizes: Sequence[int], windows: Mapping[int, Window]) -> Tiling:
+    """A product's tile, not pipelined where the end of a block of split-K masks its loads.
+
+    Those would be copied 4 bytes at a time.
+    """
+    block = tiling.blocks[2]
+    masked = [a for a, (_, steps) in windows.items() if sizes[a] % block or steps % block]
+    return replace(tiling, stages=1) if masked else tiling
+
+
+def _short_fold(
+    order: Sequence[Node], sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
+    contiguous: Mapping[int, int], width: int, table: GpuTable,
+) -> Tiling | None:  # fmt: skip
+    """A map's tile for many results of few elements: every thread folds its own, unrolled."""
+    axes = {a for n in order if n.op is FOLD for a in n.arg[1]}
+    few = prod([sizes[a] for a in folded]) <= table.unrolled_fold
+    if not few or axes != {*folded} or any(contiguous.get(a) for a in folded):
+        return None
+    half = replace(table, map_bytes=table.map_bytes // 2)  # registers hold what is folded
+    found = _map_tiling(order, sizes, parallel, contiguous, width, half)
+    block = dict(zip(found.axes, found.blocks, strict=True))
+    tiles = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel])
+    return found if tiles >= table.processors else None
 
 
 def _walking(
@@ -297,8 +330,9 @@ def _dot_axes(
 
 def _dot_tiling(
     dot: tuple[int, int, int], order: Sequence[Node], free: Mapping[Node, frozenset[int]],
-    sizes: Sequence[int], table: GpuTable,
+    sizes: Sequence[int], blocks: int, table: GpuTable,
 ) -> Tiling:  # fmt: skip
+    """The tile of a product, of which there are so many for the blocks of K."""
     m, n, k = dot
     folds = [f for f in order if f.op is FOLD]
     small = all(stored_type(s).is_small_float for f in folds for s in f.src[0].src)
@@ -306,11 +340,20 @@ def _dot_tiling(
     rows = max(16, min(side, power(sizes[m])))
     columns = max(16, min(side, power(sizes[n])))
     block = max(16, min(table.dot_depth if small else table.dot_depth // 2, power(sizes[k])))
-    batch = prod([sizes[a] for a in frozenset.intersection(*[free[f] for f in folds]) - {m, n}])
+    apart = frozenset.intersection(*[free[f] for f in folds]) - {m, n}
+    batch = blocks * prod([sizes[a] for a in apart])
     least = table.dot_side if small else table.dot_side // 2
+    parts = sizes[k] // (table.dot_loop * block)  # of K, that are worth a program each
     while max(rows, columns) > least:  # few programs leave processors idle
-        if batch * -(-sizes[m] // rows) * -(-sizes[n] // columns) >= table.processors:
+        tiles = batch * -(-sizes[m] // rows) * -(-sizes[n] // columns)
+        if _are_enough(tiles, parts, blocks, table):
             break
         rows, columns = (rows // 2, columns) if rows >= columns else (rows, columns // 2)
     warps = 8 if rows * columns >= 128 * 128 else 4
     return Tiling((m, n, k), (rows, columns, block), warps, 3, dot, table.dot_precision)
+
+
+def _are_enough(tiles: int, parts: int, blocks: int, table: GpuTable) -> bool:
+    """True if tiles keep the processors busy: as they are, or when K is split; or if it was."""
+    few = 2 * tiles <= table.processors
+    return tiles >= table.processors or (parts * tiles >= table.processors if few else blocks > 1)

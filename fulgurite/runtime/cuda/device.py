@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,12 +67,18 @@ def count() -> int:
         return 0
 
 
-class Unchecked(NamedTuple):
-    """A launch of which it is not known yet whether its indices were inside."""
+def _is_empty(folder: str) -> bool:
+    """True if nothing is in a folder, or it is not there."""
+    try:
+        with os.scandir(folder) as found:
+            return next(found, None) is None
+    except OSError:
+        return True
 
-    errors: Any  # its `ErrorWords`
-    results: Sequence[weakref.ref[Any]]
-    tell: Callable[[], None] | None  # raises the error with the user's line
+
+# A launch of which it is not known yet whether its indices were inside: its `ErrorWords`, its
+# results, and what raises the error with the user's line.
+Unchecked = tuple[Any, Sequence[weakref.ref[Any]], Callable[[], None] | None]
 
 
 class Returned:
@@ -123,7 +129,7 @@ class CudaDevice(BaseDevice):
     def expect_compiles(self) -> None:
         """Load the compiler meanwhile, if there is nothing on disk that could be used instead."""
         options = current()
-        if not options.disk_cache or not os.path.isdir(cache_folder(options.cache_dir)):
+        if not options.disk_cache or _is_empty(cache_folder(options.cache_dir)):
             with FORK_LOCK:
                 from ...codegen.cuda import generator
             generator.load_compiler_ahead()
@@ -160,18 +166,17 @@ class CudaDevice(BaseDevice):
     # --- checks of indices that are waited for later ---------------------------------------------
 
     def leave_unchecked(
-        self, errors: Any, results: Sequence[Buffer | None], tell: Callable[[], None] | None
+        self, errors: Any, made: Sequence[weakref.ref[Any]], tell: Callable[[], None] | None
     ) -> None:
         """Find out later whether a launch that writes only if its checks are good did so."""
         waiting = self.unchecked
-        made = [weakref.ref(b) for b in results if b is not None]
-        waiting.append(Unchecked(errors, made, tell))
+        waiting.append((errors, made, tell))
         count = len(waiting)
         if count == BATCH:
             self._mark.record(self.stream)
         elif count == 2 * BATCH:  # the first half has run by now, unless the host is far ahead
             self._mark.synchronize()
-            if any([one.errors.words[0] for one in waiting]):
+            if any([errors.words[0] for errors, _, _ in waiting]):
                 self.settle()
                 return
             del waiting[:BATCH]
@@ -188,20 +193,20 @@ class CudaDevice(BaseDevice):
         """Raise the error of the first launch whose check failed; it and later ones did nothing."""
         with self._settling:
             waiting, self.unchecked = self.unchecked, []
-            wrong = {id(one.errors): one.errors for one in waiting if one.errors.words[0]}
+            wrong = {id(errors): errors for errors, _, _ in waiting if errors.words[0]}
             if not wrong:
                 return
             (problem, *_) = [errors.taken() for errors in wrong.values()]
             first = 0
-            for number, one in enumerate(waiting):
-                if id(one.errors) in wrong and one.tell is not None:
+            for number, (errors, _, tell) in enumerate(waiting):
+                if id(errors) in wrong and tell is not None:
                     try:
-                        one.tell()
+                        tell()
                     except BoundsError as named:
                         first, problem = number, named
                         break
-            for one in waiting[first:]:
-                for found in one.results:
+            for _, made, _ in waiting[first:]:
+                for found in made:
                     buffer = found()
                     if buffer is not None:
                         buffer.block.failed, buffer.address = problem, 0
@@ -321,6 +326,17 @@ class CudaDevice(BaseDevice):
             self.driver.call("cuStreamWaitEvent", int(str(stream)), self._mark.handle, 0)
         buffer.block.exported = "DLPack"
         return lambda: self.discard(Returned(self, buffer))
+
+    def follow(self, stream: int) -> None:
+        """Launch from here on after what another library's stream has been given so far."""
+        self.enter()
+        self.driver.call("cuEventRecord", self._mark.handle, stream)
+        self.driver.call("cuStreamWaitEvent", self.stream.handle, self._mark.handle, 0)
+
+    def lead(self, stream: int) -> None:
+        """Let another library's stream wait for all that was launched."""
+        self._mark.record(self.stream)
+        self.driver.call("cuStreamWaitEvent", stream, self._mark.handle, 0)
 
     def borrow(self, owner: Any) -> CudaBuffer:
         """Memory of another library, on which our stream waits for what made it."""

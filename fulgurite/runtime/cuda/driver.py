@@ -210,7 +210,6 @@ class Properties(NamedTuple):
     capability: int  # 90 for 9.0
     processors: int
     shared: int  # bytes that a block may ask for
-    l2: int  # bytes
 
 
 class Context:
@@ -243,7 +242,6 @@ class Context:
             self.attribute(75) * 10 + self.attribute(76),
             self.attribute(16),
             self.attribute(97),
-            self.attribute(38),
         )
 
     def memory(self) -> tuple[int, int]:
@@ -355,9 +353,9 @@ class Pool:
             found.append(value.value)
         return found[0], found[1]
 
-    def trim(self, keep: int = 0) -> None:
+    def trim(self) -> None:
         """Give free memory back to the GPU."""
-        self.driver.call("cuMemPoolTrimTo", self.handle, keep)
+        self.driver.call("cuMemPoolTrimTo", self.handle, 0)
 
     def close(self) -> None:
         """Destroy it; memory that is in use goes when it is freed."""

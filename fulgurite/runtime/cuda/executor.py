@@ -24,7 +24,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -48,7 +50,7 @@ from ..step_executor import (
 )
 from . import driver as cuda
 from .kernels import CudaKernel, LoadedLaunch
-from .memory import CudaBuffer, Spares
+from .memory import SOLE, CudaBuffer, Ring
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -258,33 +260,27 @@ class Frame:
     """What one run needs: arguments, and the memory of intermediates."""
 
     __slots__ = (
-        "arena", "begun", "errors", "fixed", "main", "memory", "offsets", "repeated", "seen",
+        "begun", "errors", "fixed", "made", "main", "memory", "offsets", "repeated", "seen",
         "workspace",
     )  # fmt: skip
 
     def __init__(
-        self, parts: list[Launches | None], arena: Any, workspace: Any, errors: ErrorWords,
-        offsets: Mapping[int, int], fixed: Mapping[Key, int],
+        self, parts: list[Launches | None], arena: CudaBuffer, workspace: CudaBuffer,
+        errors: ErrorWords, offsets: Mapping[int, int], fixed: Mapping[Key, int],
     ) -> None:  # fmt: skip
-        self.arena, self.workspace, self.errors = arena, workspace, errors
+        self.memory, self.workspace, self.errors = arena, workspace, errors
         self.offsets = offsets  # of slots in the arena
-        self.memory = CudaBuffer(arena, arena.address, arena.size)  # for those who look at it
         self.fixed = fixed  # addresses that never change
         self.main = ArgumentSet(parts, fixed)
         self.repeated: dict[tuple[int, ...], ArgumentSet] = {}  # of addresses that came again
         self.seen: deque[tuple[int, ...]] = deque(maxlen=REMEMBERED)
         self.begun = False  # does this run write over an input by now?
+        self.made: list[ref[CudaBuffer]] = []  # the results of the last replay
 
     @property
     def parts(self) -> list[Launches | None]:
         """The segments of the plan."""
         return self.main.parts
-
-    @property
-    def has_graph(self) -> bool:
-        """True if it has run so often that launches became a graph."""
-        sets = (self.main, *self.repeated.values())
-        return any([part is not None and part.graph is not None for s in sets for part in s.parts])
 
     def set(self, key: Key, value: int) -> None:
         """Put an address or a value where kernels find it."""
@@ -309,13 +305,14 @@ class CudaProgram:
         known = {*range(schedule.inputs), *self.constants, *self.taken}
         self.fresh = [place for place in self.outputs if place not in known]
         self.made = [(p, slot_bytes(s)) for p in self.fresh if (s := schedule.slots[p]) is not None]
-        self.spares = {place: Spares(device.pool) for place, _ in self.made}
+        self.rings = {place: Ring(device.pool) for place, _ in self.made}
         self.over = -1  # the first step that writes over an input without looking at the lock
         self.steps = self._steps(code)
         self.symbolic = _varying(schedule)
         self.extremes = self._extremes() if self.symbolic or self.names else []
         self.host_items: Sequence[Item] = [s[0] for s in self.steps if isinstance(s, tuple)]
         self._idle: list[Frame] = []
+        self.runs = 0
         device.programs.add(self)
 
     def _extremes(self) -> Any:
@@ -461,7 +458,8 @@ class CudaProgram:
             return results[place]
         slot = self.schedule.slots[place]
         assert slot is not None
-        return CudaBuffer(frame.arena, frame.arena.address + frame.offsets[place], slot_bytes(slot))
+        at = frame.memory.address + frame.offsets[place]
+        return CudaBuffer(frame.memory.block, at, slot_bytes(slot))
 
     def _host(
         self, step: tuple[Item, StepCode], frame: Frame, inputs: Sequence[Buffer],
@@ -513,6 +511,7 @@ class CudaProgram:
 
     def acquire(self, poison: bool) -> Frame:
         """A frame for one run at a time."""
+        self.runs += 1
         try:
             return self._idle.pop() if not poison else self.frame(poison, self.layout)
         except IndexError:
@@ -527,7 +526,7 @@ class CudaProgram:
         """Arguments and memory for one run at a time, with intermediates where a layout says."""
         device = self.device
         for program in list(device.programs):
-            program.forget_single_runs()
+            program.forget_single_run()
         arena, workspace = device.taken(layout.arena_bytes), device.taken(self.workspace)
         errors = ErrorWords(device)
         if poison:
@@ -536,7 +535,7 @@ class CudaProgram:
         fixed: dict[Key, int] = {p: arena.address + at for p, at in layout.offsets.items()}
         fixed |= {place: number.address for place, number in self.constants.items()}
         fixed |= {ROOM: workspace.address, ERROR: errors.pinned.address, LOCK: device.lock.address}
-        return Frame(self._parts(), arena.block, workspace.block, errors, layout.offsets, fixed)
+        return Frame(self._parts(), arena, workspace, errors, layout.offsets, fixed)
 
     def _parts(self, runs: int = 0) -> list[Launches | None]:
         """Launches for each segment, as if they had run before so many times."""
@@ -611,23 +610,17 @@ class CudaProgram:
     def forget(self) -> None:
         """Let go of idle frames, and of memory for the next results."""
         self._idle.clear()
-        for spares in self.spares.values():
-            spares.give_up()
+        for ring in self.rings.values():
+            ring.give_up()
 
-    def forget_single_runs(self) -> None:
-        """Let go of idle frames without a CUDA graph, of plans that have run once: an arena each.
+    def forget_single_run(self) -> None:
+        """Let go of the idle frame, and its arena, of a plan that has run once.
 
-        The first step of training is often another plan than all others.
+        The first step of training is often another plan than all others. A plan that runs again
+        keeps its frames from then on: plans that take turns must not take them from each other.
         """
-        kept = []
-        while self._idle:
-            try:
-                frame = self._idle.pop()  # other threads take frames too
-            except IndexError:
-                break
-            if frame.has_graph:
-                kept.append(frame)
-        self._idle.extend(kept)
+        if self.runs == 1:
+            self._idle.clear()
 
     # --- replays ---------------------------------------------------------------------------------
 
@@ -664,46 +657,54 @@ class CudaProgram:
 
     def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
         """A pass over the addresses of its inputs and, behind them, of memory for its results."""
+        if self.device.unchecked:
+            self.device.settle()
+        self.device.enter()
         frame = self.acquire(False)
         inputs = len(addresses) - len(self.made)
-        for (place, _), address in zip(self.made, addresses[inputs:], strict=True):
-            frame.set(place, address)
-        for place, address in enumerate(addresses[:inputs]):
-            frame.set(place, address)
-        self.device.enter()
-        for part in frame.parts:
-            part.launch()  # type: ignore[union-attr]
+        self._replay(frame, addresses[:inputs], addresses[inputs:], (), (), frame)
         if self.deferred:
             frame.errors.check()
         self.release(frame)
 
     @cached_property
-    def _rings(self) -> list[tuple[int, int, Spares, int]]:
-        """For each value that a pass makes: place, bytes, blocks that take turns, which result."""
-        spares, outputs = self.spares, self.schedule.outputs
-        return [(p, nbytes, spares[p], outputs.index(p)) for p, nbytes in self.made]
+    def _rings(self) -> list[tuple[int, int, Ring, int]]:
+        """For each value that a pass makes: place, bytes, buffers that take turns, which result."""
+        rings, outputs = self.rings, self.schedule.outputs
+        return [(p, nbytes, rings[p], outputs.index(p)) for p, nbytes in self.made]
 
     def _launch(
         self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any],
         run: Begun | Frame,
     ) -> list[Buffer | None]:  # fmt: skip
-        """The results of a pass: the graphs over these addresses, or what differs set, launched.
+        """The results of a pass, in memory that takes turns."""
+        self.device.enter()
+        results: list[Buffer | None] = [None] * len(self.schedule.outputs)
+        fresh, made = [], []
+        for _, nbytes, ring, result in self._rings:
+            for buffer, note in ring.entries:  # noqa: B007 - one that was looked for
+                if getrefcount(buffer) == SOLE and buffer.address:
+                    block = buffer.block
+                    if block.holders == 1 and block.exported is None:
+                        break
+            else:
+                buffer, note = ring.fresh(nbytes)
+            results[result] = buffer
+            fresh.append(buffer.address)
+            made.append(note)
+        frame.made = made
+        self._replay(frame, addresses, fresh, values, places, run)
+        return results
+
+    def _replay(
+        self, frame: Frame, addresses: Sequence[int], fresh: Sequence[int],
+        values: Sequence[int], places: Sequence[Any], run: Begun | Frame,
+    ) -> None:  # fmt: skip
+        """Launch the graphs over these addresses, or all kernels with what differs set.
 
         A steady step is a look-up by addresses and a `cuGraphLaunch` for each segment.
         """
         device = self.device
-        device.enter()
-        results: list[Buffer | None] = [None] * len(self.schedule.outputs)
-        fresh = []
-        for _, nbytes, spares, result in self._rings:
-            try:  # written out, as a call would be a fifth of what a result costs
-                block = spares.blocks.pop()
-                spares.pool.reused += 1
-            except IndexError:
-                block = spares.take(nbytes)
-            address = block.address
-            results[result] = CudaBuffer(block, address, nbytes)
-            fresh.append(address)
         key = (*addresses, *values, *fresh)
         arguments = frame.repeated.get(key)
         if arguments is not None and arguments.graphs and device.times is None and self.over < 0:
@@ -713,7 +714,7 @@ class CudaProgram:
                 code = launch(graph, stream)
                 if code:
                     raise device.driver.error("cuGraphLaunch", code)
-            return results
+            return
         if arguments is None:
             arguments = self._arguments(frame, key)
             put = arguments.set
@@ -732,7 +733,6 @@ class CudaProgram:
                 run.begun = True
             part.launch()  # type: ignore[union-attr]
         arguments.settle()
-        return results
 
     def _arguments(self, frame: Frame, key: tuple[int, ...]) -> ArgumentSet:
         """Where to put addresses: a set of their own if they came before, else one for all."""
@@ -760,7 +760,7 @@ class CudaProgram:
         status.append(0)
         if self.deferred:
             if self.over < 0 and frame.tell is not None:
-                self.device.leave_unchecked(taken.errors, results, frame.tell)
+                self.device.leave_unchecked(taken.errors, taken.made, frame.tell)
             else:
                 taken.errors.check()
         self.release(taken)

@@ -110,11 +110,13 @@ class KernelTable:
         )
 
     def _compile(self, new: dict[str, Launch]) -> None:
+        """Longest processing time first: what ends last would be waited for."""
         store = store_for(current())
         workers = min(len(new), os.cpu_count() or 1, MOST_COMPILERS)
+        ordered = sorted(new, key=lambda digest: new[digest].effort, reverse=True)
         with ThreadPoolExecutor(workers) as pool:
-            made = list(pool.map(self.cubin, new.values()))
-        for digest, cubin in zip(new, made, strict=True):
+            made = list(pool.map(self.cubin, [new[digest] for digest in ordered]))
+        for digest, cubin in zip(ordered, made, strict=True):
             assert not cubin.scratch, "a kernel wants scratch memory"
             about = {"symbol": cubin.symbol, "shared": cubin.shared, "warps": cubin.warps}
             self._load(digest, cubin.image, about)

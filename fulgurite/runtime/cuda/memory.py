@@ -5,6 +5,9 @@ its class, from any thread and from the garbage collector, without a call of the
 handed out again at once: all work is in the order of one stream, so what the last holder launched
 runs before what the next one does. When the driver has no more, the free lists are given back and
 it is asked once more.
+Blocks are counted by the buffers over them and have no finalizer: the garbage collector calls those
+of all it found before it frees any. For the same reason no finalizer hands a block on to the next
+value of its kind: `Ring`s keep such values, and know by counts of references that nobody else does.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 from ..device import MemoryLimitError
+from ..donation import counts_are_exact
 from . import driver as cuda
 
-SPARE_BYTES = 1 << 24  # larger blocks are for everybody
+RING_BYTES = 1 << 24  # larger blocks are for everybody
+RING = 3  # buffers of one result of a plan that take turns
 LEAST = 512  # bytes of the smallest class
-SPARES = 2  # blocks that wait for the next value of their kind
 STEPS = 2  # bits below the leading one that tell classes apart: four to an octave
 
 
@@ -32,7 +37,7 @@ def size_class(nbytes: int) -> int:
 
 
 class Block:
-    """Memory of the GPU that goes back to its pool when nobody holds it."""
+    """Memory of the GPU that goes back to its pool when its last buffer is gone."""
 
     __slots__ = (
         "__weakref__",
@@ -42,7 +47,6 @@ class Block:
         "holders",
         "pool",
         "size",
-        "spares",
     )
 
     def __init__(self, pool: MemoryPool, address: int, size: int) -> None:
@@ -50,46 +54,17 @@ class Block:
         self.holders = 0  # buffers over it
         self.exported: object | None = None
         self.failed: BaseException | None = None  # why there is no value in it
-        self.spares: Spares | None = None  # of whoever wants this very block again
 
-    def __del__(self) -> None:
+    def give_back(self) -> None:
+        """Let anybody have it."""
         self.pool.give(self.address, self.size)
-
-
-class Spares:
-    """Blocks that wait for the next value of their kind: values take turns in the same few.
-
-    Addresses that come again are arguments that a graph has already. The pool counts a waiting
-    block among those in use; its statistics do not (`MemoryPool.stats`).
-    """
-
-    def __init__(self, pool: MemoryPool) -> None:
-        self.pool = pool
-        self.blocks: list[Block] = []
-        pool.spares.add(self)
-
-    def take(self, nbytes: int) -> Block:
-        """A block that comes back here, if it is not too large."""
-        try:
-            block = self.blocks.pop()
-        except IndexError:
-            block = self.pool.take(nbytes)
-            if block.size <= SPARE_BYTES:
-                block.spares = self
-        else:
-            self.pool.reused += 1
-        return block
-
-    def give_up(self) -> None:
-        """Let anybody have the blocks."""
-        self.blocks.clear()
 
 
 class BorrowedBlock:
     """Memory of another library: its owner gets it back when nobody holds it."""
 
     __slots__ = ("__weakref__", "address", "discard", "exported", "failed", "holders", "owner")
-    size, spares = 0, None  # nobody waits for it
+    size = 0
     failed: BaseException | None
 
     def __init__(self, owner: Any, discard: Callable[[Any], None]) -> None:
@@ -98,7 +73,8 @@ class BorrowedBlock:
         self.exported: object | None = owner  # who may write to it
         self.failed = None
 
-    def __del__(self) -> None:
+    def give_back(self) -> None:
+        """Let its owner have it."""
         self.discard(self.owner)
 
 
@@ -112,13 +88,10 @@ class CudaBuffer:
         block.holders += 1
 
     def __del__(self) -> None:
-        """Whoever wants this very block again gets it, if no other buffer is over it."""
         block = self.block
         block.holders -= 1
-        spares = block.spares
-        if spares is not None and not block.holders and len(spares.blocks) < SPARES:
-            block.exported = block.failed = None
-            spares.blocks.append(block)  # type: ignore[arg-type]
+        if not block.holders:
+            block.give_back()
 
     @property
     def exported(self) -> object | None:
@@ -135,6 +108,47 @@ class CudaBuffer:
         return self.block.holders == 1 and self.block.exported is None
 
 
+def _references() -> int:
+    """How often a thing is counted that only a pair of a list holds, of which a loop has it."""
+    (found,) = [getrefcount(thing) for thing, _ in [(object(), None)]]
+    return found
+
+
+SOLE = _references() if counts_are_exact() else 0  # else nothing is ever known to be held once
+
+
+class Ring:
+    """The buffers of one result of a plan: values take turns in the same few.
+
+    Addresses that come again are arguments that a graph has already, and a buffer that nobody else
+    holds (`SOLE`) is a result again as it is: nothing is made or freed. The pool counts one that
+    waits among those in use; its statistics do not (`MemoryPool.stats`).
+    """
+
+    def __init__(self, pool: MemoryPool) -> None:
+        self.pool = pool
+        self.entries: list[tuple[CudaBuffer, weakref.ref[CudaBuffer]]] = []
+        pool.rings.add(self)
+
+    def fresh(self, nbytes: int) -> tuple[CudaBuffer, weakref.ref[CudaBuffer]]:
+        """A buffer that takes turns from now on, if it is not too large, in place of the oldest."""
+        block = self.pool.take(nbytes)
+        made = CudaBuffer(block, block.address, nbytes)
+        entry = made, weakref.ref(made)
+        if block.size <= RING_BYTES:
+            del self.entries[: 1 - RING]
+            self.entries.append(entry)
+        return entry
+
+    def waiting(self) -> int:
+        """Bytes of buffers that nobody holds."""
+        return sum([b.block.size for b, _ in self.entries if getrefcount(b) == SOLE])
+
+    def give_up(self) -> None:
+        """Let anybody have the memory."""
+        self.entries.clear()
+
+
 class MemoryPool:
     """Blocks of one GPU."""
 
@@ -143,7 +157,7 @@ class MemoryPool:
         self.driver_pool = cuda.Pool(context)
         self.free: dict[int, list[int]] = {}
         self.used = self.peak = self.idle = self.fresh = self.reused = 0
-        self.spares: weakref.WeakSet[Spares] = weakref.WeakSet()
+        self.rings: weakref.WeakSet[Ring] = weakref.WeakSet()
         self._lock = threading.Lock()
         self.reclaim: Callable[[], object] = int  # asks others to let go of what they keep
 
@@ -211,7 +225,7 @@ class MemoryPool:
 
     def stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Bytes and blocks, as every device counts them."""
-        waiting = sum([block.size for spares in list(self.spares) for block in spares.blocks])
+        waiting = sum([ring.waiting() for ring in list(self.rings)])
         found = {
             "fresh": self.fresh, "idle": self.idle + waiting, "peak": self.peak,
             "reused": self.reused, "used": self.used - waiting,

@@ -66,7 +66,27 @@ def main() -> None:
             for dtype in dtypes:
                 found = run(case, dtype, rng)
                 products[f"{case.name}:{dtype}:{'small' if table is SMALL else 'large'}"] = found
+        if "pools" in sys.argv or not asked:
+            pools(dtypes[-1], rng)
     print(json.dumps({"counts": shadow.counts, "bad": shadow.bad, "products": products}))
+
+
+def pools(dtype: str, rng: np.random.Generator) -> None:
+    """Folds of windows, with and without padding, over what is computed for each channel."""
+    hostile = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40, 3e38], np.float32)
+    shape = 1, 5, 4, 8
+    values = rng.standard_normal(shape).astype(np.float32)
+    mixed = np.where(rng.random(shape) < 0.1, rng.choice(hostile, shape), values)
+    x = fg.Tensor(mixed.astype(np.float32)).astype(dtype).realize()
+    v = fg.Tensor(rng.standard_normal(8).astype(np.float32)).realize()
+
+    def pooled(x: fg.Tensor) -> fg.Tensor:
+        image = fg.permute_dims(x, (0, 3, 1, 2))
+        h = fg.relu((image * v[:, None, None] + v[:, None, None]).astype(x.dtype))
+        return fg.permute_dims(fg.max_pool2d(h, 3, 2, 1), (0, 2, 3, 1))
+
+    pooled(x).realize()
+    fg.softmax(x[:, :3], axis=1).realize()
 
 
 def run(case: Case, dtype: str, rng: np.random.Generator) -> int:

@@ -116,3 +116,24 @@ def test_many_tiles_are_not_split() -> None:
     one = product("nn")
     (launch,) = launches(one, one.inputs(8192, 8192, 8192))
     assert "steps" not in {a.name for a in launch.arguments}
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(512, 128, 50176), (64, 256, 200704), (256, 64, 12544)])
+def test_a_gradient_of_weights_is_split_in_as_many_parts_as_fill_the_processors(
+    m: int, n: int, k: int
+) -> None:
+    inputs = (((k, m), "bfloat16"), ((k, n), "bfloat16"))
+    first, last = launches(lambda a, b: a.T @ b, inputs)
+    assert (first.language, last.language) == ("gluon", "triton")
+    assert HOPPER.processors // 2 <= first.grid <= HOPPER.processors
+    steps = next(a.value for a in first.arguments if a.name == "steps")
+    assert isinstance(steps, int) and steps % 64 == 0
+
+
+@pytest.mark.parametrize(("k", "stages"), [(1 << 17, 3), ((1 << 17) + 8, 1)])
+def test_windows_of_k_that_are_whole_blocks_are_pipelined(k: int, stages: int) -> None:
+    inputs = (((k, 64), "bfloat16"), ((k, 64), "bfloat16"))
+    first, last = launches(lambda a, b: a.T @ b, inputs, replace(HOPPER, gluon=False))
+    assert "tl.dot(" in first.text and first.stages == stages
+    assert HOPPER.processors < first.grid <= 2 * HOPPER.processors
+    assert "tl.dot(" not in last.text

@@ -44,6 +44,26 @@ def test_a_block_of_channels_has_one_place_in_the_window() -> None:
     assert re.search(r"\(r1\) // 192", load) and "i2_1 //" not in load
 
 
+def test_a_gradient_of_images_folds_blocks_of_contiguous_channels() -> None:
+    def build(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        weights = fg.relu(w).contiguous()
+
+        def f(x: fg.Tensor) -> fg.Tensor:
+            h = fg.relu(fg.conv2d(x, weights, padding=1))
+            return (fg.conv2d(h, weights, padding=1) ** 2).sum()
+
+        return fg.relu(fg.grad(f)(fg.relu(x).contiguous()).contiguous())
+
+    found = channels_last(
+        scheduled(build, (((8, 64, 14, 14), "bfloat16"), ((64, 64, 3, 3), "bfloat16")))
+    )
+    texts = [launch.text for i in found.items for launch in rendered(i.kernel).launches]
+    products = [text for text in texts if "tl.dot(" in text]
+    assert products
+    for text in products:  # a place in the window is one number of a block
+        assert not re.search(r"i\d_1\w* % 3\b|a\d_1\w* % 3\b", text), text
+
+
 def test_plain_products_keep_their_axes() -> None:
     found = scheduled(lambda a, b: a @ b, (((8, 256, 512), "bfloat16"), ((512, 256), "bfloat16")))
     kernel = found.items[0].kernel
@@ -52,7 +72,7 @@ def test_plain_products_keep_their_axes() -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("case", ["strided", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["strided", "pools", pytest.param("all", marks=pytest.mark.slow)])
 def test_convolutions_and_gradients_in_the_interpreter_agree_with_the_reference(case: str) -> None:
     found = counted("convolutions", case)
     assert not found["bad"], found["bad"][0]

@@ -88,33 +88,54 @@ class Clock:
             )
         gpu.stream.synchronize()
 
-    def times(self, kernel: Kernel, made: KernelSource) -> list[float]:
-        """Microseconds of each launch, the least of five graphs of many."""
-        gpu, end, params = self.gpu, self.arena + (1 << 20), []
+    def packed(self, kernel: Kernel, made: KernelSource, at: int) -> tuple[list[Any], int]:
+        """Functions, grids and arguments of a kernel's launches over memory from an offset on."""
+        gpu, end, params = self.gpu, self.arena + (1 << 20) + at, []
         for param in params_of(kernel):
             params.append(end)
             end += -(-_nbytes(param) // 256) * 256 + 256
         assert end + made.workspace < self.arena + ARENA, "more memory than there is"
         bases = {source.ROOM: end, source.ERROR: self.arena, source.LOCK: self.arena + 4096}
-        found = []
-        for launch in made.launches:
-            function = gpu.function(launch)
-            packed = gpu.arguments(launch, params, bases, {})
-            graph, node = cuda.Graph(gpu.driver), None
-            for _ in range(REPEATS):
-                node = graph.add(function, launch.grid, packed, [] if node is None else [node])
-            graph.instantiate()
-            best = float("inf")
-            for _ in range(5):
-                start, stop = cuda.Event(gpu.driver, True), cuda.Event(gpu.driver, True)
-                start.record(gpu.stream)
-                graph.launch(gpu.stream)
-                stop.record(gpu.stream)
-                stop.synchronize()
-                best = min(best, stop.since(start) * 1e3 / REPEATS)
-            graph.close()
-            found.append(best)
-        return found
+        found = [
+            (gpu.function(launch), launch.grid, gpu.arguments(launch, params, bases, {}))
+            for launch in made.launches
+        ]
+        return found, end + made.workspace - self.arena
+
+    def times(self, kernel: Kernel, made: KernelSource) -> list[float]:
+        """Microseconds of each launch, the least of five graphs of many."""
+        return [self.time([one] * REPEATS) / REPEATS for one in self.packed(kernel, made, 0)[0]]
+
+    def in_order(self, schedule: Schedule, made: dict[Kernel, KernelSource]) -> float:
+        """Microseconds of all launches in one graph, over memory that others were at before."""
+        launches: list[Any] = []
+        at = 0
+        for item in schedule.items:
+            if item.kernel in made:
+                code = made[item.kernel]
+                needed = sum([_nbytes(p) + 512 for p in params_of(item.kernel)]) + code.workspace
+                at = 0 if at + needed + (2 << 20) > ARENA else at
+                found, at = self.packed(item.kernel, code, at)
+                launches += found
+        return self.time(launches)
+
+    def time(self, launches: list[Any]) -> float:
+        """Microseconds of launches one behind the other in a graph, the least of five."""
+        gpu = self.gpu
+        graph, node = cuda.Graph(gpu.driver), None
+        for function, grid, packed in launches:
+            node = graph.add(function, grid, packed, [] if node is None else [node])
+        graph.instantiate()
+        best = float("inf")
+        for _ in range(5):
+            start, stop = cuda.Event(gpu.driver, True), cuda.Event(gpu.driver, True)
+            start.record(gpu.stream)
+            graph.launch(gpu.stream)
+            stop.record(gpu.stream)
+            stop.synchronize()
+            best = min(best, stop.since(start) * 1e3)
+        graph.close()
+        return best
 
 
 def _is_timed(kernel: Kernel) -> bool:
@@ -136,7 +157,7 @@ def main() -> None:
     )
     started, made = time.monotonic(), {kernel: rendered(kernel) for kernel in counts}
     launches = {launch.key: launch for m in made.values() for launch in m.launches}
-    with get_context("fork").Pool(os.cpu_count()) as pool:
+    with get_context("spawn").Pool(os.cpu_count()) as pool:
         cubins = dict(zip(launches, pool.map(_compiled, launches.values(), 1), strict=True))
     for key, cubin in cubins.items():
         if isinstance(cubin, str):
@@ -166,6 +187,11 @@ def main() -> None:
     for total, text in sorted(rows, reverse=True):
         print(f"{total:8.1f} {text}")
     print({kind: f"{us / 1e3:.2f} ms" for kind, us in kinds_us.items()})
+    bad = {key for key, cubin in cubins.items() if isinstance(cubin, str)}
+    whole = {k: m for k, m in made.items() if not any(n.key in bad for n in m.launches)}
+    print(f"all of these in order, once: {clock.in_order(schedule, whole) / 1e3:.2f} ms")
+    left = Counter(i.kernel.kind.name for i in schedule.items if i.kernel not in whole)
+    print("left out:", dict(left))
 
 
 if __name__ == "__main__":

@@ -201,7 +201,8 @@ def functions(until: float) -> None:
 
 
 def cold(until: float) -> None:
-    """First calls of a process, and of a second one."""
+    """First calls of a process, and of a second one, of a package with bytecode as installed."""
+    Part("bytecode", [sys.executable, "-m", "compileall", "-q", "fulgurite"], 30).wait()
     for name, text in (("softmax", COLD), ("step", STEP)):
         cache = {"FULGURITE_CACHE_DIR": str(OUT / f"cache-{name}")}
         for turn in ("cold", "second") if left(until) > 8 else ():

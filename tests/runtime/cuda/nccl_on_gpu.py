@@ -1,8 +1,9 @@
 """NCCL on a GPU: `python tests/runtime/cuda/nccl_on_gpu.py`, from the repository's root.
 
-One rank runs every collective, alone and as a node of a CUDA graph, and a training step of which
-they are a part, and times them. Then two ranks try to share the GPU: NCCL allows it, or says why
-not. All parts are processes of their own; what is printed is short.
+Two ranks try to share the GPU first: NCCL allows it, or says why not. Then one rank runs every
+collective, alone and as a node of a CUDA graph, and a training step of which they are a part, and
+times them. Ranks are processes of their own. A line a check, "ok: ..." or "FAILED: ..."; the exit
+code says whether all of one rank's were ok.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,13 @@ sys.path.insert(0, str(ROOT))
 import fulgurite as fg  # noqa: E402 (the path comes first)
 from fulgurite.core import ranks  # noqa: E402
 from fulgurite.core.ops import collective as ops  # noqa: E402
+from fulgurite.runtime.cuda.collectives import Exchange  # noqa: E402
+from fulgurite.runtime.cuda.nccl import NcclError  # noqa: E402
 from fulgurite.runtime.device import get_device  # noqa: E402
 from fulgurite.tensor import wrap  # noqa: E402
 
-LIMIT_SECONDS = 40
+LIMIT_SECONDS = 60
+TURNS = 4
 
 
 class FileWorld:
@@ -61,12 +67,12 @@ class FileWorld:
         pass
 
 
-def values(mesh: Any, x: Any) -> dict[str, tuple[Any, Any]]:
+def values(mesh: Any, x: Any, known: Any = None) -> dict[str, tuple[Any, Any]]:
     """Every collective of a value: what it gives as a graph, and by NumPy on equal ranks."""
     n = ranks.mesh_size(mesh)
     node = x.entry.node
     axes = ("data",)
-    array = x.numpy()
+    array = x.numpy() if known is None else known
     ring = tuple((i, (i + 1) % n) for i in range(n))
     half = array.shape[0] // n
     mine = ranks.world().rank
@@ -81,30 +87,36 @@ def values(mesh: Any, x: Any) -> dict[str, tuple[Any, Any]]:
     }  # fmt: skip
 
 
-def captured(device: Any) -> int:
-    """Collectives that are nodes of graphs by now."""
-    found = 0
+def captured(device: Any) -> Counter[str]:
+    """Collectives that are nodes of CUDA graphs by now, by name."""
+    found: Counter[str] = Counter()
     for program in list(device.programs):
         for frame in program._idle:
-            sets = [frame.main, *frame.repeated.values()]
-            parts = [part for one in sets for part in one.parts if part is not None]
-            found += sum([len(part.graph.children) for part in parts if part.graph is not None])
+            for one in [frame.main, *frame.repeated.values()]:
+                parts = [part for part in one.parts if part is not None and part.graph is not None]
+                launches = [launch for part in parts for launch in part.segment.launches]
+                found.update([n.node.op.name for n in launches if isinstance(n, Exchange)])
     return found
 
 
 def collectives(size: int) -> None:
-    """All of them, in a plan that runs several times: alone at first, then in a graph."""
+    """All of them, in plans of four launches that run again: one by one first, then as a graph."""
     mesh = (("data", size),)
     device: Any = get_device("cuda")
     print("NCCL", device.links.nccl.text, "on", device.properties.name, flush=True)
     for name in values(mesh, fg.Tensor(np.zeros((4, 4), np.float32))):
-        for turn in range(4):
+        before = captured(device)[name]
+        for turn in range(TURNS):
             array = np.random.default_rng(turn).standard_normal((8, 64)).astype(np.float32)
-            x = (fg.Tensor(array / 2) * 2).realize()
-            made, wanted = values(mesh, x)[name]
-            found = (wrap(made) + 1).numpy()
-            np.testing.assert_allclose(found, wanted + 1, rtol=1e-6, err_msg=f"{name} {turn}")
-    print(f"{size} rank(s): all collectives right, {captured(device)} nodes in graphs", flush=True)
+            first = (fg.Tensor(array / 4).realize() * 2).contiguous()
+            second = (first + first).contiguous()
+            made, wanted = values(mesh, second, array)[name]
+            found = ((wrap(made) * 2).contiguous() + 1).numpy()
+            np.testing.assert_allclose(found, 2 * wanted + 1, rtol=1e-6, err_msg=f"{name} {turn}")
+        nodes = captured(device)[name] - before
+        assert nodes > 0, f"{name} is a node of no CUDA graph"
+        print(f"ok: {name} of {size} rank(s), {TURNS} runs right, {nodes} node(s) in CUDA graphs",
+              flush=True)  # fmt: skip
 
 
 def step(size: int) -> None:
@@ -125,7 +137,9 @@ def step(size: int) -> None:
         return w.numpy()
 
     np.testing.assert_allclose(trained(True), trained(False), rtol=1e-5, atol=1e-6)
-    print(f"{size} rank(s): six steps with sums are six without", flush=True)
+    nodes = captured(get_device("cuda"))["all_reduce"]
+    print(f"ok: six steps with sums on {size} rank(s) are six without, {nodes} sums in CUDA graphs",
+          flush=True)  # fmt: skip
 
 
 def times(size: int) -> None:
@@ -147,43 +161,65 @@ def times(size: int) -> None:
             y.realize()
             device.synchronize()
             spent.append(1e3 * (time.perf_counter() - start))
-        print(f"{size} rank(s): a plan {name} sums takes {min(spent):.2f} ms", flush=True)
+        print(f"ok: a plan {name} sums takes {min(spent):.2f} ms on {size} rank(s)", flush=True)
 
 
-def main() -> None:
+def checked(size: int, parts: Sequence[Callable[[int], None]] = ()) -> int:
+    """Run checks; how many failed."""
+    failed = 0
+    for part in parts or (collectives, step, times):
+        try:
+            part(size)
+        except NcclError as problem:
+            said = str(problem).partition("\n")[0]
+            print(f"FAILED: {part.__name__} on {size} rank(s): NCCL refuses: {said}", flush=True)
+            return failed + 1  # the others would say the same
+        except Exception:
+            failed += 1
+            print(f"FAILED: {part.__name__} on {size} rank(s):", flush=True)
+            traceback.print_exc(limit=-2, file=sys.stdout)
+    return failed
+
+
+def start(size: int, folder: str) -> list[subprocess.Popen[str]]:
+    """The processes of a job."""
+    environment = os.environ | {
+        "FULGURITE_DEVICE": "cuda", "FULGURITE_NCCL": "1", "PYTHONPATH": str(ROOT),
+        "FULGURITE_CACHE_DIR": f"{folder}/cache",
+    }  # fmt: skip
+    return [
+        subprocess.Popen(
+            [sys.executable, __file__, "rank", str(rank), str(size), folder],
+            cwd=ROOT,
+            text=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(size)
+    ]
+
+
+def main() -> int:
     """A rank, or all parts."""
     if sys.argv[1:2] == ["rank"]:
         rank, size, folder = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
         if size > 1:
             ranks.enter_world(FileWorld(rank, size, folder))
-        for part in (collectives, step, times):
-            part(size)
-        return
+        return min(1, checked(size))
+    code = 1
     for size in (2, 1):  # what matters most is said last
         with tempfile.TemporaryDirectory() as folder:
-            environment = os.environ | {
-                "FULGURITE_DEVICE": "cuda", "FULGURITE_NCCL": "1", "PYTHONPATH": str(ROOT),
-                "FULGURITE_CACHE_DIR": f"{folder}/cache", "NCCL_DEBUG": "WARN",
-            }  # fmt: skip
-            jobs = [
-                subprocess.Popen(
-                    [sys.executable, __file__, "rank", str(rank), str(size), folder],
-                    cwd=ROOT,
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-                for rank in range(size)
-            ]
-            for rank, job in enumerate(jobs):
+            for rank, job in enumerate(start(size, folder)):
                 try:
                     text, _ = job.communicate(timeout=LIMIT_SECONDS)
                 except subprocess.TimeoutExpired:
                     job.kill()
-                    text = f"{job.communicate()[0]}\nno end within {LIMIT_SECONDS} s"
-                print(f"--- rank {rank} of {size}, exit code {job.returncode}:\n{text[-700:]}")
+                    text = f"{job.communicate()[0]}FAILED: no end within {LIMIT_SECONDS} s"
+                code = int(job.returncode != 0)
+                print(f"--- rank {rank} of {size}, exit code {job.returncode}:\n{text[-1500:]}")
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

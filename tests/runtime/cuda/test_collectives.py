@@ -14,7 +14,7 @@ from fulgurite.runtime.cuda import collectives, nccl
 from fulgurite.runtime.cuda.nccl import Nccl, NcclError
 from fulgurite.runtime.device import get_device
 from tests.ranks import on_ranks
-from tests.runtime.cuda import fake
+from tests.runtime.cuda import fake, nccl_on_gpu
 
 X = np.arange(48, dtype=np.float32).reshape(4, 12) + 1
 
@@ -114,6 +114,18 @@ def test_training_on_two_gpus_is_training_on_one(
     for name, count in calls.items():
         made = library.nccl_fake_count(name.encode()) - before[name]
         assert 2 * count <= made < 2 * count * 6, name
+
+
+def test_what_is_run_on_a_gpu_runs_here(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checks of `nccl_on_gpu.py` with one rank: each collective is a node of a graph."""
+    monkeypatch.setenv("FULGURITE_NCCL", "1")
+    with fg.config(device="cuda", disk_cache=False):
+        failed = nccl_on_gpu.checked(1, (nccl_on_gpu.collectives, nccl_on_gpu.step))
+    lines = capsys.readouterr().out.splitlines()
+    assert not failed and len(lines) == 7, lines
+    assert all([line.startswith("ok: ") for line in lines[1:]]), lines
 
 
 def test_no_library_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

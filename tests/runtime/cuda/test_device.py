@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fulgurite import nn, optim
 from fulgurite.codegen.cuda import generator
 from fulgurite.codegen.cuda.generator import CudaCodeGenerator
 from fulgurite.errors import BoundsError
+from fulgurite.runtime.cuda.executor import CudaProgram
 from fulgurite.runtime.cuda.memory import size_class
 from fulgurite.runtime.device import MemoryLimitError
 from tests.codegen.cuda.subprocesses import needs_triton
@@ -136,6 +138,24 @@ def test_a_plan_that_ran_once_gives_its_arena_to_the_next(gpu: Any) -> None:
     assert all([np.array_equal(a, values[0]) for a in again])
 
 
+def test_plans_that_take_turns_keep_their_memory(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[CudaProgram] = []
+    frame = CudaProgram.frame
+
+    def noted(program: CudaProgram, poison: bool, layout: Any) -> Any:
+        made.append(program)
+        return frame(program, poison, layout)
+
+    monkeypatch.setattr(CudaProgram, "frame", noted)
+    with fg.config(tier="native"):
+        for turn in range(6):
+            x = fg.Tensor(np.arange(64, dtype=np.float32) + turn)
+            up = fg.cumulative_sum(x * 2.0, axis=0).realize()
+            down = (up[::-1] + 1.0).realize()
+            assert down.numpy()[0] == 2 * (64 * 63 / 2 + 64 * turn) + 1
+    assert max(Counter(map(id, made)).values()) <= 2  # the first is let go of
+
+
 def test_blocks_that_wait_for_the_next_result_are_not_in_use(gpu: Any) -> None:
     step = fg.jit(lambda x: x + 1)
     x = fg.Tensor(np.ones(1000, np.float32)).realize()
@@ -146,6 +166,58 @@ def test_blocks_that_wait_for_the_next_result_are_not_in_use(gpu: Any) -> None:
     del y
     assert gpu.memory_stats()["used"] == with_result - size_class(4000)
     assert gpu.memory_stats()["idle"] >= size_class(4000)
+
+
+def test_a_block_that_the_collector_finds_with_its_value_is_not_handed_out_twice(gpu: Any) -> None:
+    step = fg.jit(lambda x: x + 1)
+    x = fg.Tensor(np.ones(1000, np.float32)).realize()
+    for _ in range(5):
+        held: list[Any] = [step(x)]
+        held.append(held)
+        held = []
+        gc.collect()
+        waiting = [b.address for ring in gpu.pool.rings for b, _ in ring.entries]
+        free = [address for listed in gpu.pool.free.values() for address in listed]
+        assert len({*waiting, *free}) == len(waiting) + len(free)
+    used = gpu.memory_stats()["used"]
+    results = [step(x) for _ in range(4)]
+    others = [fg.Tensor(np.full(1000, float(n), np.float32)).realize() for n in range(4)]
+    for n in range(4):
+        assert set(results[n].tolist()) == {2.0} and set(others[n].tolist()) == {float(n)}
+    del step, results, others
+    gc.collect()
+    assert gpu.memory_stats()["used"] <= used
+
+
+def test_a_result_that_somebody_holds_keeps_its_memory_and_one_that_nobody_does_is_a_result_again(
+    gpu: Any,
+) -> None:
+    step = fg.jit(lambda x: (x + 1, x * 2))
+    inputs = [fg.Tensor(np.full(1000, float(n), np.float32)).realize() for n in range(9)]
+    for x in inputs[:3]:
+        step(x)
+    before = gpu.memory_stats()
+    for x in inputs * 3:
+        step(x)
+    after = gpu.memory_stats()
+    assert after["fresh"] == before["fresh"] and after["used"] == before["used"]
+    kept = [step(x) for x in inputs]  # more than take turns
+    for n, (a, b) in enumerate(kept):
+        assert set(a.tolist()) == {n + 1.0} and set(b.tolist()) == {n * 2.0}
+    a, _ = step(inputs[1])
+    part = a[10:20].realize()
+    del a
+    for x in inputs[2:8]:
+        step(x)
+    assert set(part.tolist()) == {2.0}
+    lent = fg.from_dlpack(Consumer(step(inputs[3])[0]))
+    for x in inputs[4:9]:
+        step(x)
+    assert set(lent.tolist()) == {4.0}
+    del kept, part, lent
+    gc.collect()
+    gpu.empty_cache()
+    assert gpu.memory_stats()["used"] <= before["used"]
 
 
 def test_launches_return_before_they_have_run(gpu: Any) -> None:
