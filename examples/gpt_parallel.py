@@ -21,8 +21,7 @@ import numpy as np
 
 import fulgurite as fg
 from fulgurite import optim
-from fulgurite.distributed import plans
-from fulgurite.distributed.mesh import job
+from fulgurite.distributed import job, plans
 from fulgurite.distributed.models import GPT
 
 TEXT = "the quick brown fox jumps over the lazy dog. pack my box with five dozen liquor jugs. " * 40

@@ -198,8 +198,6 @@ def ihfft(x: TensorLike, n: int | None = None, axis: int = -1, norm: str = "back
 
 # --- several axes --------------------------------------------------------------------------------
 
-Transform = Callable[[TensorLike, "int | None", int, str], Tensor]
-
 
 def _plan(
     x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None

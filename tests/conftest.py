@@ -41,7 +41,7 @@ os.environ["FULGURITE_CACHE_DIR"] = _cache.name
 # but library text is compiled once for all processes that share the tests
 _libraries = Path(os.environ.setdefault("FULGURITE_TEST_LIBRARIES", f"{_cache.name}/libraries"))
 
-# `--hypothesis-profile` chooses one; tests/properties.py has the shares of dear examples
+# `--hypothesis-profile` chooses one; tests/properties.py has the shares of costly examples
 settings.register_profile("fast", deadline=None, max_examples=20)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.register_profile("nightly", deadline=None, max_examples=2000)
@@ -227,6 +227,25 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert actual == expected, f"{name} changed; if that is right: pytest --update-golden"
 
     return check
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """The collector switched off: what must be freed without it is freed by counting alone."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def clean_hosts() -> Iterator[None]:
+    """Host functions that a test registers are gone after it."""
+    known = importlib.import_module("fulgurite.core.ops.host").HOST_FUNCTIONS
+    before = dict(known)
+    yield
+    known.clear()
+    known.update(before)
 
 
 @pytest.fixture(autouse=True)

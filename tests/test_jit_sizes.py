@@ -248,3 +248,11 @@ def test_axes_with_and_without_bounds_are_an_error() -> None:
         fg.jit(lambda x: x, dynamic=both)
     with pytest.raises(fg.errors.ArgumentError, match="no argument"):
         fg.jit(lambda x: x + 1, dynamic={"y": {0: True}})(fg.ones(3))
+
+
+def test_sizes_that_begin_with_0_are_no_error() -> None:
+    f = fg.jit(lambda x, y: fg.concat([x, y[:1]]) * 2)
+    for a, b in ((0, 0), (0, 4), (7, 7), (5, 5), (1, 3), (31, 4), (0, 1)):
+        x, y = np.ones((a, 6), np.float32), np.ones((b, 6), np.float32)
+        want = np.concatenate([x, y[:1]]) * 2
+        np.testing.assert_array_equal(f(fg.Tensor(x), fg.Tensor(y)).numpy(), want)

@@ -314,5 +314,5 @@ def _difference(known: tuple[Any, ...], mine: tuple[Any, ...]) -> tuple[int, str
 
 def _words(entry: Any) -> str:
     if isinstance(entry, tuple) and entry and entry[0] == "param":
-        return f"an input {entry[1]}{list(entry[4])} on {entry[5]}"
+        return f"an input {entry[1]}{list(entry[3])} on {entry[2]}"
     return repr(entry)

@@ -146,10 +146,27 @@ class _Part:
         self.watched = [_tensors_at(buffer) for buffer in self.normal.buffers]
         self.holding = _Holding()  # of all values of variables
 
+    @classmethod
+    def of_plan(cls, plan: Plan, buffers: Sequence[Node], roots: list[Node]) -> _Part:
+        """A part whose plan is known: of its roots only shapes and dtypes are read."""
+        made = cls.__new__(cls)
+        made.device, made.roots, made.arrives = plan.device, roots, {}
+        made.normal = Normal((), (), tuple(buffers), {}, ())
+        made.compiled, made.constants = Compiled((), {}, plan, {"load": 0.0}), []
+        made.every = tuple(range(len(plan.schedule.items)))
+        made.incremental, made.watched = None, [()] * len(buffers)
+        made.holding = _Holding()
+        return made
+
     @property
     def plan(self) -> Plan:
         assert self.compiled is not None
         return self.compiled.plan
+
+    def name_the_line(self, inputs: Sequence[Buffer]) -> None:
+        """Raise an index error again from the user's graph, if there is one."""
+        if self.normal.structure:
+            name_the_line(self.roots, self.normal, inputs)
 
     def steps(self) -> Incremental:
         """The plan, ready to run kernel by kernel."""
@@ -197,7 +214,7 @@ class _Part:
                 if deferred:
                     check()
             except BoundsError:
-                name_the_line(self.roots, normal, inputs)
+                self.name_the_line(inputs)
                 raise
             found = []
             for place, about in results:
@@ -213,9 +230,22 @@ class TensorSchedule:
     """Kernels in order for some tensors, compiled on demand and run as often as wanted."""
 
     def __init__(self, tensors: tuple[Tensor, ...]) -> None:
-        self._roots = [t.node for t in tensors]
-        parts, self._where = multi_device.parts(self._roots)
-        self._parts = [_Part(part) for part in parts]
+        roots = [t.node for t in tensors]
+        parts, where = multi_device.parts(roots)
+        self._enter(roots, [_Part(part) for part in parts], where)
+
+    @classmethod
+    def of_plan(cls, plan: Plan, buffers: Sequence[Node], roots: list[Node]) -> TensorSchedule:
+        """A schedule whose plan is known; its roots stand for shapes and dtypes, in its order."""
+        made = cls.__new__(cls)
+        where = [(0, number) for number in range(len(roots))]
+        made._enter(roots, [_Part.of_plan(plan, buffers, roots)], where)
+        return made
+
+    def _enter(
+        self, roots: list[Node], parts: list[_Part], where: Sequence[tuple[int, int]]
+    ) -> None:
+        self._roots, self._parts, self._where = roots, parts, where
         self._left: list[_Left | None] = [None] * len(parts)
         self._copies: dict[Node, tuple[object, Buffer]] = {}  # of values that crossed: mark, memory
         self._lock = threading.RLock()
@@ -229,11 +259,6 @@ class TensorSchedule:
         """In a child process no other thread lives: what one was doing is undone."""
         self._lock = threading.RLock()
         self._left = [None] * len(self._parts)
-
-    @property
-    def _normal(self) -> Normal:
-        """The key of its last part."""
-        return self._parts[-1].normal
 
     @property
     def _compiled(self) -> Compiled | None:
@@ -333,6 +358,15 @@ class TensorSchedule:
             part.normal = part.normal._replace(values={n: values.get(n, known[n]) for n in known})
         _schedules.add(made)
         return made
+
+    @property
+    def only_part(self) -> _Part | None:
+        """What its one device computes, once it is compiled; None if there are several."""
+        return self._parts[0] if len(self._parts) == 1 and self._compiled is not None else None
+
+    def place_of(self, number: int) -> int:
+        """Which result of its part a tensor is."""
+        return self._where[number][1]
 
     @property
     def buffers(self) -> set[Node]:
@@ -435,7 +469,7 @@ class TensorSchedule:
             else:
                 written = steps.some(numbers, inputs, before.values, values, poison)
         except BoundsError:
-            name_the_line(part.roots, part.normal, inputs)
+            part.name_the_line(inputs)
             raise
         now = object()
         new = {slot: now for number in numbers for slot in plan.schedule.items[number].writes}

@@ -22,9 +22,11 @@ from ..core import shape as sizes
 from ..core.dtype import bool_, int32
 from ..core.node import Node, Size, constant, toposort
 from ..core.ops.body import Body, close, invariant
+from ..core.ops.collective import EXCHANGES
 from ..core.ops.control import choice, loop
 from ..core.ops.effect import HOSTS, WATCH, watch
 from ..core.ops.leaf import BUFFER, new_buffer
+from ..distributed.mesh import inside
 from ..errors import ArgumentError, DataError, DTypeError, ShapeError
 from ..graph.ir.registry import REGISTRY, entries_at
 from ..random.generator import sharing_draws
@@ -355,5 +357,11 @@ class _Trace:
                     f"a body with a value of shape {sizes.show(node.shape)}",
                     "inside a body sizes are fixed; only the number of rows may vary",
                     where=str(node.origins[0]) if node.origins else None,
+                )
+            if node.op in EXCHANGES and inside.mesh is not None:
+                raise ArgumentError(
+                    f"{node.op} in the body of a loop or choice, inside of fg.shard_map",
+                    "ranks would not meet: let a Python loop repeat it",
+                    str(node.origins[0]) if node.origins else None,
                 )
         return body

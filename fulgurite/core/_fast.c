@@ -37,8 +37,7 @@ struct Node {
     PyObject *op, *dtype, *src, *arg, *tag, *origins, *meta, *memory, *realized;
     PyObject *shape, *device, *bounds, *likely_bounds, *watched, *slice; /* NULL: not known yet */
     PyObject *weak;
-    Use *first_use, *last_use; /* of this node by others */
-    Use *own;                  /* of its sources, one for each */
+    Use *first_use, *last_use, *own; /* of this node by others; of its sources, one for each */
     Entry *first_entry, *last_entry;
     Py_hash_t hash;
     long long id;
@@ -78,7 +77,6 @@ static PyTypeObject NodeFields, EntryFields, TensorFields;
     }
 
 /* --- what Python gives ------------------------------------------------------------------------ */
-
 #define GIVEN(X)                                                                                   \
     X(Node) X(Entry) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site) X(is_our_code)        \
     X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply) X(flatten) X(wrap)       \
@@ -89,7 +87,7 @@ static struct { GIVEN(DECLARE) } given;
 #define PLACE(name) {#name, &given.name},
 static const struct { const char *name; PyObject **place; } places[] = {GIVEN(PLACE)};
 
-static PyObject *empty, *s_dtype, *s_apply, *s_param, *s_const, *s_arg;
+static PyObject *empty, *s_dtype, *s_apply, *s_param, *s_const, *s_arg, *s_node;
 
 static void *fail(PyObject *kind, const char *text) {
     PyErr_SetString(kind, text);
@@ -124,7 +122,6 @@ static int check_nodes(PyObject *tuple) {
         if (!check_node(ITEM(tuple, i))) return 0;
     return 1;
 }
-
 /* What is known of an op, a dtype or a code: bits, found by Python once for each. -1: an error. */
 enum { FIRST_DTYPE = 1, LAST_DTYPE = 2, FIRST_SHAPE = 4, SOURCE_DEVICE = 8, SOURCE_WATCHED = 16,
        CONTROL = 32, INEXACT = 64 | 128 /* kinds of dtype begin with these */ };
@@ -141,14 +138,22 @@ static long facts_of(PyObject *thing, PyObject *rule) {
     return bits;
 }
 
-/* --- the table of live nodes: open addressing ------------------------------------------------- */
+/* Tuples of numbers and words, and what a node alone owns, are not for the collector to look at. */
+static int lean(PyObject *thing) {
+    if (!PyTuple_CheckExact(thing)) return !PyObject_IS_GC(thing);
+    if (!PyObject_GC_IsTracked(thing)) return 1;
+    for (Py_ssize_t i = 0; i < SIZE(thing); i++)
+        if (!lean(ITEM(thing, i))) return 0;
+    PyObject_GC_UnTrack(thing);
+    return 1;
+}
 
+/* --- the table of live nodes: open addressing ------------------------------------------------- */
 static Node **table;
 static size_t mask, used, filled; /* `filled` counts the places of the dead, too */
 static unsigned long long changes;
 static long long last_id;
 #define DEAD ((Node *)1)
-
 static int grow(void) {
     size_t size = 1024;
     while (size < used * 4) size *= 2;
@@ -168,9 +173,7 @@ static uint64_t mix(uint64_t hash, uint64_t more) {
     hash = (hash ^ more) * 0x9E3779B97F4A7C15u;
     return hash ^ hash >> 29;
 }
-
 typedef struct { PyObject *op, *dtype, *src, *arg, *tag; Py_hash_t hash; } Fields;
-
 static int hash_fields(Fields *f) {
     uint64_t found = mix((uintptr_t)f->op >> 4, (uintptr_t)f->dtype >> 4);
     for (Py_ssize_t i = 0; i < SIZE(f->src); i++)
@@ -188,7 +191,6 @@ static int agrees(Node *node, Fields *f) { /* in all that is compared by identit
         if (ITEM(node->src, i) != ITEM(f->src, i)) return 0;
     return 1;
 }
-
 /* The live node with these fields (a new reference), or NULL and, if no error, a free place. */
 static Node *probe(Fields *f, size_t *place) {
 again:;
@@ -203,8 +205,7 @@ again:;
         PyObject *arg = Py_NewRef(node->arg), *tag = Py_NewRef(node->tag);
         int equal = PyObject_RichCompareBool(arg, f->arg, Py_EQ);
         if (equal > 0) equal = PyObject_RichCompareBool(tag, f->tag, Py_EQ);
-        Py_DECREF(arg);
-        Py_DECREF(tag);
+        Py_DECREF(arg), Py_DECREF(tag);
         if (equal > 0 && node->interned) return node;
         Py_DECREF(node);
         if (equal < 0) return NULL;
@@ -233,6 +234,8 @@ static void enter_table(Node *node, size_t place) {
         source->last_use = use;
     }
     node->interned = 1;
+    PyObject_GC_UnTrack(node->src); /* the node visits them */
+    if (lean(node->arg) && node->op == given.CONST && !SIZE(node->src)) PyObject_GC_UnTrack(node);
     if (!table[place]) filled++;
     table[place] = node;
     used++, changes++;
@@ -253,7 +256,6 @@ static void forget(Node *node) { /* the table and the lists at its sources know 
     PyMem_Free(node->own);
     node->own = NULL;
 }
-
 /* The one live node with these fields; the sources are known to be nodes. */
 static PyObject *intern(PyObject *op, PyObject *dtype, PyObject *src, PyObject *arg,
                         PyObject *tag) {
@@ -282,25 +284,20 @@ static PyObject *m_make(PyObject *self, PyObject *const *args, Py_ssize_t count,
     PyObject *value[5] = {NULL, NULL, empty, Py_None, Py_None};
     if (count > 5) return fail(PyExc_TypeError, "make takes 5 arguments");
     for (Py_ssize_t i = 0; i < count; i++) value[i] = args[i];
-    for (Py_ssize_t i = 0; names && i < SIZE(names); i++) {
-        int k = 0;
+    for (Py_ssize_t i = 0, k = 0; names && i < SIZE(names); i++, k = 0) {
         while (k < 5 && PyUnicode_CompareWithASCIIString(ITEM(names, i), fields[k])) k++;
-        if (k == 5 || k < count)
-            return PyErr_Format(PyExc_TypeError, "make takes no %R", ITEM(names, i));
+        if (k == 5 || k < count) return fail(PyExc_TypeError, "make takes no such field");
         value[k] = args[count + i];
     }
     if (!value[0] || !value[1]) return fail(PyExc_TypeError, "make needs an op and a dtype");
-    if (!check_nodes(value[2])) return NULL;
-    return intern(value[0], value[1], value[2], value[3], value[4]);
+    return check_nodes(value[2]) ? intern(value[0], value[1], value[2], value[3], value[4]) : NULL;
 }
 static PyObject *m_annotate(PyObject *self, PyObject *args) {
     PyObject *from, *meta;
     if (!PyArg_ParseTuple(args, "OO", &from, &meta) || !check_node(from)) return NULL;
-    Node *node = (Node *)from;
-    Node *copy = new_node(&(Fields){node->op, node->dtype, node->src, node->arg, node->tag, 0});
-    if (!copy) return NULL;
-    Py_SETREF(copy->origins, Py_NewRef(node->origins ? node->origins : empty));
-    Py_SETREF(copy->meta, Py_NewRef(meta));
+    Node *n = (Node *)from, *copy = new_node(&(Fields){n->op, n->dtype, n->src, n->arg, n->tag, 0});
+    if (copy) Py_SETREF(copy->origins, Py_NewRef(n->origins ? n->origins : empty));
+    if (copy) Py_SETREF(copy->meta, Py_NewRef(meta));
     return (PyObject *)copy;
 }
 static PyObject *m_live_nodes(PyObject *self, PyObject *nothing) {
@@ -314,10 +311,13 @@ static PyObject *m_live_nodes(PyObject *self, PyObject *nothing) {
 static PyObject *m_live_count(PyObject *self, PyObject *nothing) { return PyLong_FromSize_t(used); }
 
 /* --- nodes ------------------------------------------------------------------------------------ */
-
 #define NODE_OWNS(X)                                                                               \
     X(op) X(dtype) X(src) X(arg) X(tag) X(origins) X(meta) X(memory) X(realized) X(shape)          \
-    X(device) X(bounds) X(likely_bounds) X(watched) X(slice)
+    X(device) X(bounds) X(likely_bounds) X(watched) X(slice) OWN_##X
+#define OWN_VISIT /* sources in a tuple that only the node has: who else holds it holds them */    \
+    for (Py_ssize_t i = self->src && Py_REFCNT(self->src) == 1 ? SIZE(self->src) : 0; i-- > 0;)    \
+        if (!PyObject_GC_IsTracked(self->src)) Py_VISIT(ITEM(self->src, i));
+#define OWN_CLEAR
 static void unhang(Entry *entry);
 
 static void node_leave(Node *node) {
@@ -414,7 +414,6 @@ static PyObject *m_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
-
 static void unhang(Entry *entry) {
     if (!entry->root) return;
     *(entry->before ? &entry->before->next : &entry->root->first_entry) = entry->next;
@@ -434,7 +433,6 @@ static PyMemberDef entry_members[] = {
     MEMBER(Entry, "id", id, 0), MEMBER(Entry, "key", key, 0), MEMBER(Entry, "node", node, 0),
     MEMBER(Entry, "value", value, 0), {NULL, 0, 0, 0, NULL},
 };
-
 static PyObject *m_enter(PyObject *self, PyObject *node) {
     PyTypeObject *type = (PyTypeObject *)given.Entry;
     if (!type || !given.ids) return too_soon();
@@ -448,23 +446,23 @@ static PyObject *m_enter(PyObject *self, PyObject *node) {
     return (PyObject *)entry;
 }
 static PyObject *m_admit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 2 || !PyObject_TypeCheck(args[0], &EntryFields))
-        return fail(PyExc_TypeError, "admit takes an entry and a node");
-    if (!check_node(args[1])) return NULL;
+    if (count != 2 || !PyObject_TypeCheck(args[0], &EntryFields) || !check_node(args[1]))
+        return PyErr_Occurred() ? NULL : fail(PyExc_TypeError, "admit takes an entry and a node");
     hang((Entry *)args[0], (Node *)args[1]);
     Py_RETURN_NONE;
 }
-static PyObject *m_entries_at(PyObject *self, PyObject *thing) {
-    if (!check_node(thing)) return NULL;
-    PyObject *found = PyList_New(0);
-    for (Entry *entry = ((Node *)thing)->first_entry; found && entry; entry = entry->next)
-        if (entry->node == thing && Py_REFCNT(entry) && PyList_Append(found, (PyObject *)entry) < 0)
-            Py_CLEAR(found);
+static PyObject *m_entries_of(PyObject *self, PyObject *nodes) {
+    PyObject *every = PySequence_Tuple(nodes), *found = NULL;
+    if (every && check_nodes(every)) found = PyList_New(0);
+    for (Py_ssize_t i = 0; found && i < SIZE(every); i++)
+        for (Entry *e = ((Node *)ITEM(every, i))->first_entry; found && e; e = e->next)
+            if (e->node == ITEM(every, i) && Py_REFCNT(e) && PyList_Append(found, (PyObject *)e))
+                Py_CLEAR(found);
+    Py_XDECREF(every);
     return found;
 }
 
 /* --- origins ---------------------------------------------------------------------------------- */
-
 static _Thread_local PyObject *scopes, *here; /* NULL: none */
 static int origins_on = 1;
 
@@ -476,9 +474,8 @@ static PyObject *m_surround(PyObject *self, PyObject *const *args, Py_ssize_t co
 }
 static PyObject *m_enable_origins(PyObject *self, PyObject *flag) {
     int on = PyObject_IsTrue(flag), before = origins_on;
-    if (on < 0) return NULL;
-    origins_on = on;
-    return PyBool_FromLong(before);
+    if (on >= 0) origins_on = on;
+    return on >= 0 ? PyBool_FromLong(before) : NULL;
 }
 static PyObject *origin_of(PyObject *code, int instruction) {
     static struct { PyObject *code, *scopes, *origin; int instruction; } known[8192];
@@ -490,10 +487,10 @@ static PyObject *origin_of(PyObject *code, int instruction) {
     if (!given.site) return too_soon();
     PyObject *origin = PyObject_CallFunction(given.site, "OiO", code, instruction, around);
     if (!origin) return NULL;
-    PyObject *old[3] = {known[place].code, known[place].scopes, known[place].origin};
-    known[place].code = Py_NewRef(code), known[place].scopes = Py_NewRef(around);
-    known[place].origin = Py_NewRef(origin), known[place].instruction = instruction;
-    for (int i = 0; i < 3; i++) Py_XDECREF(old[i]);
+    known[place].instruction = instruction;
+    Py_XSETREF(known[place].scopes, Py_NewRef(around));
+    Py_XSETREF(known[place].origin, Py_NewRef(origin));
+    Py_XSETREF(known[place].code, Py_NewRef(code)); /* last: letting go of it may run code */
     return origin;
 }
 static PyObject *m_capture(PyObject *self, PyObject *nothing) {
@@ -506,8 +503,7 @@ static PyObject *m_capture(PyObject *self, PyObject *nothing) {
         long ours = facts_of(code, given.is_our_code);
         if (!ours) origin = origin_of(code, PyFrame_GetLasti(frame));
         PyFrameObject *back = ours > 0 ? PyFrame_GetBack(frame) : NULL;
-        Py_DECREF(code);
-        Py_DECREF(frame);
+        Py_DECREF(code), Py_DECREF(frame);
         if (ours <= 0) return origin;
         frame = back;
     }
@@ -518,14 +514,15 @@ static PyObject *m_capture(PyObject *self, PyObject *nothing) {
 static int note(Node *node, PyObject *given_origin) {
     PyObject *origin = given_origin ? Py_NewRef(given_origin) : m_capture(NULL, NULL), *more = NULL;
     if (!origin) return -1;
-    PyObject *known = node->origins;
-    int right = known && PyTuple_Check(known), met = !right || origin == Py_None;
-    Py_ssize_t count = right ? SIZE(known) : 0;
+    PyObject *known = node->origins ? node->origins : empty;
+    int met = !PyTuple_Check(known) || origin == Py_None;
+    Py_ssize_t count = met ? 0 : SIZE(known);
     for (Py_ssize_t i = 0; !met && i < count; i++) met = ITEM(known, i) == origin;
     if (!met && count < MAX_ORIGINS && (more = PyTuple_New(count + 1))) {
         for (Py_ssize_t i = 0; i < count; i++)
             PyTuple_SET_ITEM(more, i, Py_NewRef(ITEM(known, i)));
         PyTuple_SET_ITEM(more, count, Py_NewRef(origin));
+        PyObject_GC_UnTrack(more); /* lines own nothing */
         Py_SETREF(node->origins, more);
     }
     Py_DECREF(origin);
@@ -538,10 +535,10 @@ static PyObject *m_note(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 /* --- elementwise ops -------------------------------------------------------------------------- */
-
 static int derive(PyObject *thing, PyObject *shape) { /* this shape, the rest by the rules */
     Node *node = (Node *)thing;
     Py_XSETREF(node->shape, Py_NewRef(shape));
+    lean(shape);
     if (!node->device && settle_device(node) < 0) return -1;
     return node->watched ? 0 : settle_watched(node);
 }
@@ -549,7 +546,6 @@ static PyObject *m_derived(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (count != 2) return fail(PyExc_TypeError, "derived takes a node and a shape");
     return check_node(args[0]) && derive(args[0], args[1]) >= 0 ? Py_NewRef(args[0]) : NULL;
 }
-
 /* op(*sources), all of one dtype and shape, noted; NULL and no error: it is for Python. */
 static PyObject *of_equals(PyObject *op, PyObject *const *sources, Py_ssize_t count) {
     Node *first = (Node *)sources[0];
@@ -562,11 +558,9 @@ static PyObject *of_equals(PyObject *op, PyObject *const *sources, Py_ssize_t co
         made = call_op(op, sources, count, Py_None);
         if (made && (derive(made, shape) < 0 || note((Node *)made, NULL) < 0)) Py_CLEAR(made);
     }
-    Py_XDECREF(shape);
-    Py_XDECREF(its);
+    Py_XDECREF(shape), Py_XDECREF(its);
     return made;
 }
-
 /* A Python number as bits of a dtype; -1: it is for Python. */
 static long long bits_of(PyObject *number, PyObject *dtype) {
     int overflow = 0, whole = PyLong_CheckExact(number);
@@ -591,11 +585,9 @@ static PyObject *constant_like(Node *node, PyObject *number) { /* NULL and no er
     PyObject *arg = fixed ? Py_BuildValue("(LO)", bits, shape) : NULL;
     if (arg) made = intern(given.CONST, node->dtype, empty, arg, Py_None);
     if (made && derive(made, shape) < 0) Py_CLEAR(made);
-    Py_XDECREF(arg);
-    Py_XDECREF(shape);
+    Py_XDECREF(arg), Py_XDECREF(shape);
     return made;
 }
-
 /* What `build.apply` does in the common cases; NULL and no error: it is for that. */
 static PyObject *apply(PyObject *op, PyObject *const *operands, Py_ssize_t count) {
     if (count < 1 || count > 2 || !is_a(operands[0], given.Node)) return NULL;
@@ -616,14 +608,12 @@ static PyObject *m_apply(PyObject *self, PyObject *const *args, Py_ssize_t count
 }
 
 /* --- tensors ---------------------------------------------------------------------------------- */
-
 #define TENSOR_OWNS(X) X(entry) X(grad)
 static void tensor_leave(Tensor *tensor) {}
 LIFE(tensor, Tensor, TENSOR_OWNS, tensor_leave)
 static PyMemberDef tensor_members[] = {
     MEMBER(Tensor, "entry", entry, 0), MEMBER(Tensor, "grad", grad, 0), {NULL, 0, 0, 0, NULL},
 };
-
 static PyObject *m_wrap(PyObject *self, PyObject *node) {
     if (!check_node(node)) return NULL;
     PyTypeObject *type = (PyTypeObject *)given.Tensor;
@@ -634,7 +624,58 @@ static PyObject *m_wrap(PyObject *self, PyObject *node) {
     else Py_XDECREF(entry);
     return (PyObject *)tensor;
 }
-
+/* What tensors' nodes, their memory's own nodes, weakly, and the memory are held by; and it. */
+static PyObject *m_counted(PyObject *self, PyObject *tensors) {
+    if (!PyTuple_Check(tensors)) return fail(PyExc_TypeError, "tensors are a tuple");
+    Py_ssize_t n = SIZE(tensors), i = 0;
+    PyObject *counts = PyList_New(4 * n), *memories = PyTuple_New(n), *both = NULL;
+    for (; counts && memories && i < n; i++) {
+        PyObject *tensor = ITEM(tensors, i);
+        int is_tensor = PyObject_TypeCheck(tensor, &TensorFields);
+        Entry *entry = is_tensor ? (Entry *)((Tensor *)tensor)->entry : NULL;
+        if (entry && !entry->node) Py_XDECREF(PyObject_GetAttr((PyObject *)entry, s_node));
+        if (PyErr_Occurred() || !check_node(entry && entry->node ? entry->node : tensor)) break;
+        Node *node = (Node *)entry->node;
+        Node *base = node->op == given.WATCH ? (Node *)ITEM(node->src, 0) : node;
+        if (!base->memory) break;
+        PyWeakReference *weak = (PyWeakReference *)base->weak;
+        Py_ssize_t found[4] = {Py_REFCNT(node), Py_REFCNT(base), 0, Py_REFCNT(base->memory)};
+        for (; weak; weak = weak->wr_next) found[2]++;
+        for (int k = 0; k < 4; k++)
+            PyList_SET_ITEM(counts, k * n + i, PyLong_FromSsize_t(found[k]));
+        PyTuple_SET_ITEM(memories, i, Py_NewRef(base->memory));
+    }
+    if (counts && memories && i == n) both = PyTuple_Pack(2, counts, memories);
+    Py_XDECREF(counts), Py_XDECREF(memories);
+    return both || PyErr_Occurred() ? both : fail(PyExc_TypeError, "a tensor has no memory");
+}
+/* The nodes of a template (op, dtype, arg, shape, numbers of sources) over sources: the last. */
+static int replay_step(PyObject *step, PyObject *made, PyObject *origin) { /* -1: an error */
+    PyObject *src = PyTuple_New(SIZE(step) - 4), *thing = NULL, *shape = ITEM(step, 3);
+    for (Py_ssize_t i = 4; src && i < SIZE(step); i++) {
+        PyObject *source = PyList_GetItem(made, PyLong_AsSsize_t(ITEM(step, i)));
+        if (source) PyTuple_SET_ITEM(src, i - 4, Py_NewRef(source));
+        else Py_CLEAR(src);
+    }
+    if (src && check_nodes(src))
+        thing = intern(ITEM(step, 0), ITEM(step, 1), src, ITEM(step, 2), Py_None);
+    Node *node = (Node *)thing;
+    if (node && node->op == given.DETACH) Py_XSETREF(node->watched, Py_NewRef(given.NOBODY));
+    int failed = !node || derive(thing, shape) < 0 || PyList_Append(made, thing) < 0;
+    if (!failed && node->op != given.CONST) failed = note(node, origin) < 0;
+    Py_XDECREF(thing), Py_XDECREF(src);
+    return -failed;
+}
+static PyObject *m_replay(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 2 || !PyTuple_Check(args[0]) || !PyList_Check(args[1]))
+        return fail(PyExc_TypeError, "replay takes steps and a list of nodes");
+    PyObject *origin = m_capture(NULL, NULL), *last = NULL;
+    for (Py_ssize_t i = 0; origin && i < SIZE(args[0]); i++)
+        if (replay_step(ITEM(args[0], i), args[1], origin) < 0) Py_CLEAR(origin);
+    if (origin) last = PyList_GetItem(args[1], PyList_GET_SIZE(args[1]) - 1);
+    Py_XDECREF(origin);
+    return Py_XNewRef(last);
+}
 /* The node (a new reference) that a plain tensor brings into an expression; NULL: for Python. */
 static PyObject *operand(PyObject *thing) {
     Entry *entry = is_a(thing, given.Tensor) ? (Entry *)((Tensor *)thing)->entry : NULL;
@@ -646,8 +687,7 @@ static PyObject *operand(PyObject *thing) {
     if (watched && !plain && given.is_recording) answer = PyObject_CallNoArgs(given.is_recording);
     if (!plain && answer == Py_False) Py_SETREF(node, call_given(given.detach, node));
     else if (!plain && answer != Py_True) Py_CLEAR(node);
-    Py_XDECREF(answer);
-    Py_XDECREF(watched);
+    Py_XDECREF(answer), Py_XDECREF(watched);
     return node;
 }
 static PyObject *tensor_of(PyObject *op, PyObject *x, PyObject *y) { /* NULL: for Python */
@@ -657,14 +697,11 @@ static PyObject *tensor_of(PyObject *op, PyObject *x, PyObject *y) { /* NULL: fo
     else if ((both[1] = operand(y))) {
         PyObject *a = get_device((Node *)both[0], NULL), *b = get_device((Node *)both[1], NULL);
         if (!a || !b || PyObject_RichCompareBool(a, b, Py_EQ) <= 0) Py_CLEAR(both[1]);
-        Py_XDECREF(a);
-        Py_XDECREF(b);
+        Py_XDECREF(a), Py_XDECREF(b);
     }
     PyObject *node = both[1] ? apply(op, both, 2) : NULL;
     if (node) made = m_wrap(NULL, node);
-    Py_XDECREF(node);
-    Py_DECREF(both[0]);
-    Py_XDECREF(both[1]);
+    Py_XDECREF(node), Py_DECREF(both[0]), Py_XDECREF(both[1]);
     return made;
 }
 static PyObject *applied(PyObject *op, PyObject *x, PyObject *y, PyTypeObject *fields) {
@@ -696,28 +733,7 @@ BINARY(node, add) BINARY(node, sub) BINARY(node, mul) BINARY(node, div)
 static PyNumberMethods tensor_number = NUMBER(tensor), node_number = NUMBER(node);
 
 /* --- walks ------------------------------------------------------------------------------------ */
-
 static unsigned long long walks;
-typedef struct { PyObject *node, *src; Py_ssize_t next; } Step; /* both owned */
-typedef struct { Step *steps; size_t count, room; } Path;
-
-static int push(Path *path, PyObject *node, PyObject *src) {
-    if (path->count == path->room) {
-        size_t room = path->room ? path->room * 2 : 64;
-        Step *steps = PyMem_Realloc(path->steps, room * sizeof *steps);
-        if (!steps) return PyErr_NoMemory() ? 0 : -1;
-        path->steps = steps, path->room = room;
-    }
-    Py_XINCREF(node);
-    path->steps[path->count++] = (Step){node, Py_NewRef(src), 0};
-    return 0;
-}
-static void pop(Path *path) {
-    Step step = path->steps[--path->count];
-    Py_XDECREF(step.node);
-    Py_DECREF(step.src);
-}
-
 /* The buffer that a node remembers, if it is alive (a new reference); NULL: none, or an error. */
 static PyObject *realized_of(Node *node) {
     PyObject *found = NULL;
@@ -735,7 +751,6 @@ static PyObject *realized_of(Node *node) {
 }
 
 enum { ALL, UNKNOWN, KEYED }; /* below all nodes; not below known values; as a key reads them */
-
 /* What a walk goes on with at a node (a new reference): its buffer, if its value is known. */
 static PyObject *standing_for(PyObject *thing, int how, PyObject *now, PyObject *again) {
     Node *node = (Node *)thing;
@@ -749,57 +764,45 @@ static PyObject *standing_for(PyObject *thing, int how, PyObject *now, PyObject 
     if (found && now && PyDict_SetItem(now, thing, found) < 0) Py_CLEAR(found);
     return found;
 }
-static PyObject *sources_read(Node *node, int how) { /* a new reference */
-    if (how != KEYED || (node->op != given.ASSIGN && node->op != given.OVERRIDE))
-        return Py_NewRef(node->src);
-    int which = node->op == given.ASSIGN;
-    if (SIZE(node->src) <= which) return fail(PyExc_TypeError, "a source is missing");
-    return PyTuple_Pack(1, ITEM(node->src, which));
-}
-
 /* Every node under the roots, sources first, each once, in depth-first order. */
 static PyObject *ordered(PyObject *roots, int how, PyObject *now, PyObject *again) {
-    PyObject *first = PySequence_Tuple(roots), *order = first ? PyList_New(0) : NULL;
-    Path path = {NULL, 0, 0};
-    int state = !order || !check_nodes(first) || push(&path, NULL, first) < 0 ? -1 : 0;
-    int collects = PyGC_Disable();
-    walks++;
-    while (!state && path.count) {
-        Step *step = &path.steps[path.count - 1];
-        if (step->next == SIZE(step->src)) {
-            if (step->node) state = PyList_Append(order, step->node);
-            pop(&path); /* the list and the tuples above hold what is let go */
-            continue;
-        }
-        PyObject *node = standing_for(ITEM(step->src, step->next++), how, now, again);
-        if (node && ((Node *)node)->walk != walks) {
-            ((Node *)node)->walk = walks;
-            PyObject *src = sources_read((Node *)node, how);
-            state = src ? push(&path, node, src) : -1;
-            Py_XDECREF(src);
-        } else if (!node)
-            state = -1;
-        Py_XDECREF(node);
+    PyObject *first = PySequence_Tuple(roots), *order = PyList_New(0), *path = PyList_New(0);
+    int failed = !first || !order || !path || !check_nodes(first), collects = PyGC_Disable();
+    Py_ssize_t next = 0; /* of the roots; a node on the path has its own in `number` */
+    for (walks++; !failed;) {
+        Py_ssize_t depth = PyList_GET_SIZE(path);
+        Node *top = depth ? (Node *)PyList_GET_ITEM(path, depth - 1) : NULL;
+        PyObject *src = top ? top->src : first;
+        Py_ssize_t *place = top ? &top->number : &next, end = SIZE(src);
+        if (how == KEYED && top && top->op == given.OVERRIDE && end) end = 1;
+        if (*place < end) {
+            Node *node = (Node *)standing_for(ITEM(src, (*place)++), how, now, again);
+            if (node && node->walk != walks) {
+                node->walk = walks, node->number = how == KEYED && node->op == given.ASSIGN;
+                failed = PyList_Append(path, (PyObject *)node) < 0;
+            }
+            failed |= !node;
+            Py_XDECREF(node); /* the path and the tuples above hold it */
+        } else if (!top)
+            break;
+        else
+            failed = PyList_Append(order, (PyObject *)top) < 0
+                || PyList_SetSlice(path, depth - 1, depth, NULL) < 0;
     }
     if (collects) PyGC_Enable();
-    while (path.count) pop(&path);
-    PyMem_Free(path.steps);
-    Py_XDECREF(first);
-    if (state < 0) Py_CLEAR(order);
+    Py_XDECREF(first), Py_XDECREF(path);
+    if (failed) Py_CLEAR(order);
     return order;
 }
 static PyObject *m_toposort(PyObject *self, PyObject *x) { return ordered(x, ALL, NULL, NULL); }
-static PyObject *m_unknown_order(PyObject *self, PyObject *x) {
-    return ordered(x, UNKNOWN, NULL, NULL);
-}
+static PyObject *m_unknown_order(PyObject *m, PyObject *x) { return ordered(x, UNKNOWN, 0, 0); }
 static PyObject *m_order_of(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     int listed = count == 2 && PyAnySet_Check(args[1]);
     if (count != 1 && !listed) return fail(PyExc_TypeError, "order_of takes roots and a set");
     PyObject *now = PyDict_New();
     PyObject *order = now ? ordered(args[0], KEYED, now, listed ? args[1] : NULL) : NULL;
     PyObject *both = order ? PyTuple_Pack(2, order, now) : NULL;
-    Py_XDECREF(order);
-    Py_XDECREF(now);
+    Py_XDECREF(order), Py_XDECREF(now);
     return both;
 }
 static int append_new(PyObject *list, Node *node) { /* unless this walk has met it */
@@ -812,16 +815,13 @@ static int append_users(PyObject *list, Node *node) {
     return 0;
 }
 static PyObject *m_parents_of(PyObject *self, PyObject *thing) {
-    if (!check_node(thing)) return NULL;
-    PyObject *found = PyList_New(0);
-    walks++;
+    PyObject *found = check_node(thing) ? walks++, PyList_New(0) : NULL;
     if (found && append_users(found, (Node *)thing) < 0) Py_CLEAR(found);
     return found;
 }
 static PyObject *m_above(PyObject *self, PyObject *nodes) {
-    PyObject *first = PySequence_Tuple(nodes);
-    PyObject *order = first && check_nodes(first) ? PyList_New(0) : NULL;
-    walks++;
+    PyObject *first = PySequence_Tuple(nodes), *order = NULL;
+    if (first && check_nodes(first)) walks++, order = PyList_New(0);
     for (Py_ssize_t i = 0; order && i < SIZE(first); i++)
         if (append_new(order, (Node *)ITEM(first, i)) < 0) Py_CLEAR(order);
     for (Py_ssize_t i = 0; order && i < PyList_GET_SIZE(order); i++)
@@ -831,9 +831,8 @@ static PyObject *m_above(PyObject *self, PyObject *nodes) {
 }
 
 /* --- the flat key ----------------------------------------------------------------------------- */
-
 enum { ENTRIES, CONSTANTS, BUFFERS, NODES, ASSIGNED, CHOSEN, BOUND, LISTS };
-typedef struct { PyObject *list[LISTS], *memory, *now; } Flat;
+typedef struct { PyObject *list[LISTS], *now; } Flat;
 
 /* A source as its number; a constant is written out where it is used. */
 static PyObject *use_of(Flat *flat, PyObject *thing) {
@@ -847,19 +846,10 @@ static PyObject *use_of(Flat *flat, PyObject *thing) {
     return PyTuple_Pack(2, node->dtype, ITEM(node->arg, 1));
 }
 static PyObject *buffer_entry(Flat *flat, Node *node) {
-    PyObject *ident, *version, *shape, *device, *buffers = flat->list[BUFFERS], *entry = NULL;
-    if (!PyArg_ParseTuple(node->arg, "OOOO", &ident, &version, &shape, &device)) return NULL;
-    PyObject *place = PyDict_GetItemWithError(flat->memory, ident), *first = version;
-    if (!place && PyErr_Occurred()) return NULL;
-    if (place) first = ITEM(((Node *)PyList_GET_ITEM(buffers, PyLong_AsSsize_t(place)))->arg, 1);
-    place = place ? Py_NewRef(place) : PyLong_FromSsize_t(PyList_GET_SIZE(buffers));
-    PyObject *later = place ? PyNumber_Subtract(version, first) : NULL;
-    if (later && PyDict_SetItem(flat->memory, ident, place) == 0
-        && PyList_Append(buffers, (PyObject *)node) == 0)
-        entry = PyTuple_Pack(6, s_param, node->dtype, place, later, shape, device);
-    Py_XDECREF(later);
-    Py_XDECREF(place);
-    return entry;
+    PyObject *ident, *shape, *device;
+    if (!PyArg_ParseTuple(node->arg, "OOO", &ident, &shape, &device)) return NULL;
+    if (PyList_Append(flat->list[BUFFERS], (PyObject *)node) < 0) return NULL;
+    return PyTuple_Pack(4, s_param, node->dtype, device, shape);
 }
 static PyObject *plain_entry(Flat *flat, Node *node) {
     Py_ssize_t count = SIZE(node->src);
@@ -873,6 +863,7 @@ static PyObject *plain_entry(Flat *flat, Node *node) {
         if (source) PyTuple_SET_ITEM(entry, 3 + i, source);
         else Py_CLEAR(entry);
     }
+    if (entry && lean(node->arg)) PyObject_GC_UnTrack(entry); /* ops and dtypes are for ever */
     return entry;
 }
 static int flatten_node(Flat *flat, Node *node) { /* -1: an error */
@@ -904,8 +895,8 @@ static PyObject *m_flatten(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (count != 3 || !PyList_Check(args[1]) || !PyDict_Check(args[2]))
         return fail(PyExc_TypeError, "flatten takes roots, an order and known values");
     PyObject *order = PyList_AsTuple(args[1]), *roots = PySequence_Tuple(args[0]), *result = NULL;
-    Flat flat = {{NULL}, PyDict_New(), args[2]};
-    int failed = !flat.memory || !order || !roots || !check_nodes(order) || !check_nodes(roots);
+    Flat flat = {{NULL}, args[2]};
+    int failed = !order || !roots || !check_nodes(order) || !check_nodes(roots);
     for (int i = 0; i < LISTS; i++) failed |= !(flat.list[i] = PyList_New(0));
     for (Py_ssize_t i = 0; !failed && i < SIZE(order); i++) {
         Node *node = (Node *)ITEM(order, i);
@@ -933,14 +924,11 @@ static PyObject *m_flatten(PyObject *self, PyObject *const *args, Py_ssize_t cou
         else if (!failed) Py_CLEAR(result);
         Py_XDECREF(flat.list[i]);
     }
-    Py_XDECREF(flat.memory);
-    Py_XDECREF(order);
-    Py_XDECREF(roots);
+    Py_XDECREF(order), Py_XDECREF(roots);
     return result;
 }
 
 /* --- the module ------------------------------------------------------------------------------- */
-
 #define TYPE(Fields, Struct, kind, ...)                                                            \
     static PyTypeObject Fields = {                                                                 \
         PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fulgurite.core._fast." #Fields,                  \
@@ -959,11 +947,12 @@ static PyMethodDef methods[] = {
     FAST(adopt, METH_VARARGS), FAST(make, METH_FASTCALL | METH_KEYWORDS),
     FAST(annotate, METH_VARARGS), FAST(live_nodes, METH_NOARGS), FAST(live_count, METH_NOARGS),
     FAST(enter, METH_O), FAST(admit, METH_FASTCALL),
-    FAST(entries_at, METH_O), FAST(surround, METH_FASTCALL), FAST(enable_origins, METH_O),
+    FAST(entries_of, METH_O), FAST(replay, METH_FASTCALL),
+    FAST(surround, METH_FASTCALL), FAST(enable_origins, METH_O),
     FAST(capture, METH_NOARGS), FAST(note, METH_FASTCALL), FAST(derived, METH_FASTCALL),
     FAST(apply, METH_FASTCALL), FAST(wrap, METH_O), FAST(toposort, METH_O),
     FAST(unknown_order, METH_O), FAST(order_of, METH_FASTCALL), FAST(parents_of, METH_O),
-    FAST(above, METH_O), FAST(flatten, METH_FASTCALL), {NULL, NULL, 0, NULL},
+    FAST(above, METH_O), FAST(flatten, METH_FASTCALL), FAST(counted, METH_O), {NULL, NULL, 0, NULL},
 };
 static PyMethodDef call_method = FAST(call, METH_FASTCALL | METH_KEYWORDS);
 static struct PyModuleDef definition = {
@@ -982,7 +971,7 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
 PyMODINIT_FUNC PyInit__fast(void) {
     static const struct { PyObject **place; const char *text; } words[] = {
         {&s_dtype, "dtype"}, {&s_apply, "_apply"}, {&s_param, "param"}, {&s_const, "const"},
-        {&s_arg, "arg"},
+        {&s_arg, "arg"}, {&s_node, "node"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!(*words[i].place = PyUnicode_InternFromString(words[i].text))) return NULL;

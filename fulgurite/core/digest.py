@@ -14,7 +14,7 @@ except ImportError:  # an interpreter built without it
 __all__ = ["blake2b", "digest_of"]
 
 
-def digest_of(data: str | bytes, size: int = 16) -> str:
+def digest_of(data: str | bytes | memoryview, size: int = 16) -> str:
     """The digest of some bytes, or of text as UTF-8."""
     raw = data.encode() if isinstance(data, str) else data
     return blake2b(raw, digest_size=size).hexdigest()

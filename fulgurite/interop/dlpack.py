@@ -16,7 +16,7 @@ from ..core import build
 from ..core.dtype import DType, dtype_of
 from ..errors import DataError
 from ..graph.ir.registry import REGISTRY
-from ..runtime.device import device_names, get_device
+from ..runtime.device import device_at, get_device
 from ..runtime.realize import storage_of, value_node
 from ..tensor import Tensor, from_numpy, wrap
 from .device_dlpack import SMALL, Borrowed, contents, lent_capsule
@@ -91,7 +91,7 @@ def _lent(x: Tensor, backend: Any, versioned: bool, copy: bool | None, stream: A
 
 def _borrowed(x: Any, place: tuple[int, int], device: str | None, copy: bool | None) -> Tensor:
     """A tensor over an array of another library in the memory of a GPU, or by way of the host."""
-    name = next((n for n in device_names() if get_device(n).dlpack == place), None)
+    name = device_at(place)
     backend: Any = None if name is None else get_device(name)
     if not hasattr(backend, "borrow"):
         raise DataError("the array is not in host memory", "move it to the CPU first")

@@ -1,4 +1,4 @@
-"""Sizes of arguments that vary within bounds: one capture for all of them.
+"""Dynamic shapes: sizes of arguments that vary within bounds, one capture for all of them.
 
 In: for an argument, the axes whose size is an `fg.Var`. Out: what the function sees, a tensor whose
 size is that variable, and for a call its memory laid out at the upper bound. A size outside the

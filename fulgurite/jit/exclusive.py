@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import getweakrefcount
 
 from ..core.dtype import float32
+from ..core.extension import compiled
 from ..core.ops.effect import TAPE, WATCH, watch
 from ..core.ops.leaf import new_buffer
 from ..graph.ir.registry import REGISTRY, Entry
@@ -21,44 +22,38 @@ from ..runtime.device import get_device
 from ..runtime.donation import counts_are_exact as counts_are_exact
 from ..tensor import Tensor, wrap
 
-
-class Counts(NamedTuple):
-    """References of nodes, of the memory's own nodes (and weak ones), and of memory."""
-
-    nodes: list[int]
-    bases: list[int]
-    weak: list[int]
-    memories: list[int]
+Counts = list[int]  # references of all nodes, of the memory's own nodes, weak ones, of all memory
 
 
-def are_sole(tensors: Sequence[Tensor], alone: Counts) -> bool:
+def are_sole(tensors: tuple[Tensor, ...], alone: Counts) -> bool:
     """Does nothing but each tensor itself hold its node and its memory?
 
     `alone` is what is counted then (`counts_of_leaves`). Many at a time: a loop of Python's for
     each would cost more than the launch.
     """
-    found, memories = _counted(tensors)
+    found, memories = counted(tensors)
     return found == alone and all(
         [memory.exported is None or memory.exclusive() for memory in memories]
     )
 
 
-def _counted(tensors: Sequence[Tensor]) -> tuple[Counts, list[Any]]:
+@compiled
+def counted(tensors: tuple[Tensor, ...]) -> tuple[Counts, Sequence[Any]]:
     """How many references tensors' nodes and memory have here, and the memory."""
     nodes = [tensor.entry.node for tensor in tensors]
     bases = [node.src[0] if node.op is WATCH else node for node in nodes]
     memories = [base.memory for base in bases]
-    counts = Counts(
-        [*map(getrefcount, nodes)], [*map(getrefcount, bases)], [*map(getweakrefcount, bases)],
-        [*map(getrefcount, memories)],
-    )  # fmt: skip
+    counts = [
+        *map(getrefcount, nodes), *map(getrefcount, bases), *map(getweakrefcount, bases),
+        *map(getrefcount, memories),
+    ]  # fmt: skip
     return counts, memories
 
 
 def counts_of_leaves(leaves: Sequence[bool]) -> Counts:
     """What is counted at tensors that nobody else holds, of which these require a gradient."""
     rows = [_ALONE[leaf] for leaf in leaves]
-    return Counts(*[[row[i] for row in rows] for i in range(4)])
+    return [row[i] for i in range(4) for row in rows]
 
 
 def is_sole(entry: Entry) -> bool:
@@ -71,7 +66,7 @@ def is_sole(entry: Entry) -> bool:
 
 
 _PLAIN, _LEAF = (0, 0, 0), (0, 0, 0)
-_ALONE: dict[bool, tuple[int, ...]] = {}  # of one tensor, by whether it requires a gradient
+_ALONE: dict[bool, Counts] = {}  # of one tensor, by whether it requires a gradient
 
 
 def _measure() -> None:
@@ -81,11 +76,11 @@ def _measure() -> None:
     for leaf in (False, True):
         buffer = new_buffer((1,), float32, device.name)
         REGISTRY.attach(buffer, device.allocate((1,), float32))
-        tensors = [wrap(buffer)]
+        tensors = (wrap(buffer),)
         if leaf:
             REGISTRY.rebind(tensors[0].entry, buffer, watch(buffer, TAPE))
         del buffer
-        _ALONE[leaf] = tuple([n for (n,) in _counted(tensors)[0]])
+        _ALONE[leaf] = counted(tensors)[0]
         node = tensors[0].entry.node
         if leaf:
             base = node.src[0]

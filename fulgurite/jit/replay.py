@@ -621,11 +621,15 @@ class Replay:
             try:
                 if len(REGISTRY.reading) > 1:
                     return None
-                if not self._current(bound, tensors):
+                mine = self._picked(tensors)
+                if [tensor.entry.key for tensor in mine] != bound.over:
+                    return None  # another thread assigned what we are about to
+                if self.read_over != self.over:
+                    mine = self._picked_read(tensors)
+                if not are_sole(mine, self.alone):
                     return None
-                if not are_sole(self._picked_read(tensors), self.alone):
-                    return None
-                DERIVED.overwritten([bound.memories[i]() for i in self.read_over])
+                if DERIVED.of_any:
+                    DERIVED.overwritten([bound.memories[i]() for i in self.read_over])
                 memories: list[Buffer | None] = program.launch_in_place(
                     frame, addresses, status, late, values, places
                 )
@@ -758,9 +762,10 @@ class Replay:
         self, bound: Bound, tensors: Sequence[Tensor], memories: Sequence[Any], abouts: list[Any]
     ) -> list[Tensor] | None:
         """Give assigned tensors their memory, all at one moment, and wrap the results."""
-        late = [(i, out) for i, out in self.assigned if memories[out] is not None]
-        if late and not self._assign(late, bound, tensors, memories, abouts):
-            return None
+        if memories.count(None) != len(self.assigned):  # some did not keep their memory
+            late = [(i, out) for i, out in self.assigned if memories[out] is not None]
+            if not self._assign(late, bound, tensors, memories, abouts):
+                return None
         if self.is_spmd:
             return [self._held(out, memories[out], abouts[out]) for out in range(self.results)]
         found = []
@@ -836,11 +841,11 @@ class Replay:
         return True
 
 
-def picker(places: Sequence[int]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+def picker(places: Sequence[int]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
     """What takes the things at these places from a sequence."""
     if len(places) > 1:
         return itemgetter(*places)
-    return lambda given: [given[i] for i in places]
+    return lambda given: tuple([given[i] for i in places])
 
 
 def _bits(number: Any, dtype: DType) -> int:

@@ -24,8 +24,8 @@ from ..runtime.recording import HISTORY, Event
 from ..runtime.sizes.report import may_vary, sizes_report
 from ..tensor import Tensor
 from .attribution import line_of
+from .bottlenecks import below_limit, outside_kernels
 from .inspection import Inspection, graph_of, inspect_graph, inspection_of
-from .limits_of_kernels import below_limit, outside_kernels
 from .memory import alive_bytes
 from .profiler import Profile
 
@@ -208,7 +208,7 @@ def _other_structure(a: Any, b: Any, entries: list[int]) -> tuple[tuple[str, ...
     for i in inputs[:3]:
         new, old, place = b["structure"][i], a["structure"][i], inputs.index(i)
         because.append(
-            f"input {place} is {new[1]}{list(new[4])}, not {old[1]}{list(old[4])}"
+            f"input {place} is {new[1]}{list(new[3])}, not {old[1]}{list(old[3])}"
             f"{_line_at(b, _first_use(b['structure'], i))}"
         )
     dtypes = any([a["structure"][i][1] != b["structure"][i][1] for i in inputs])
@@ -315,11 +315,11 @@ REASONS = {
         "nothing, unless one of the readers can be left out",
     ),
     "its readers would look up": (
-        "parts that are put together, or reordered, are dear to read element by element",
+        "parts that are put together, or reordered, are costly to read element by element",
         "nothing: it is written once in the order in which it is read",
     ),
-    "dear and read": (
-        "it is dear to compute and read more than once, so it is stored",
+    "costly and read": (
+        "it is costly to compute and read more than once, so it is stored",
         "nothing: computing it again would cost more",
     ),
     "as much as": (

@@ -29,6 +29,7 @@ class Rope:
     factor: float = 1.0
     low: float = 1.0  # llama3: wavelengths that are kept and stretched; yarn: slow and fast turns
     high: float = 4.0
+    whole: bool = True  # yarn: where turns begin to be slow and fast is a whole pair
     original: int = 0  # places of the model before its context was made longer
     attention: float = 1.0  # what cosines and sines are multiplied by
     short: tuple[float, ...] = ()  # longrope: a factor for each pair
@@ -79,6 +80,7 @@ class ModelConfig:
     local_rope: Rope | None = None  # of layers with a window, where they have their own
     windows: tuple[int, ...] = ()  # for each layer: how far it looks back, 0 for all
     scale: float = 1.0  # of scores
+    is_scaled_by_layer: bool = False  # are scores divided by the number of the layer, too?
     score_cap: float = 0.0
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
@@ -113,6 +115,7 @@ class Architecture:
     scaled_embedding: bool = False
     rope: bool = True
     pairs: bool = False  # of GGUF files, whose weights were put in another order
+    partial: bool = False  # may some of a head's numbers not turn?
     normalised_experts: bool = True
     expert_scores: str = "softmax"
 
@@ -132,7 +135,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3": Architecture(
         "rms1", "gelu_pytorch_tanh", 1e6, True, "five of six", scaled_embedding=True
     ),
-    "phi3": Architecture(windows="all"),
+    "phi3": Architecture(windows="all", partial=True),
     "gpt2": Architecture("layer", "gelu_new", tied=True, rope=False),
     "olmo2": Architecture(),
     "deepseek_v2": Architecture(normalised_experts=False, pairs=True),
@@ -195,6 +198,8 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
     if latent:
         size = latent.plain + latent.turning
     scale = f.number("query_pre_attn_scalar", size) ** -0.5
+    if not f.flag("scale_attn_weights", True):
+        scale = 1.0
     rope, local = (
         (None, None) if not known.rope else _ropes(f, known, latent.turning if latent else size)
     )
@@ -223,6 +228,7 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         local_rope=local,
         windows=windows_of(known.windows, window, layers, f.items("layer_types")),
         scale=scale,
+        is_scaled_by_layer=f.flag("scale_attn_by_inverse_layer_idx", False),
         score_cap=f.number("attn_logit_softcapping", 0.0),
         logit_cap=f.number("final_logit_softcapping", 0.0),
         embedding_scale=width**0.5 if known.scaled_embedding else 1.0,
@@ -290,7 +296,7 @@ def _ropes(f: Fields, known: Architecture, size: int) -> tuple[Rope | None, Rope
 def _rope(f: Fields, given: Fields, known: Architecture, size: int) -> Rope:
     theta = given.number("rope_theta", f.number("rope_theta", known.theta))
     share = given.number("partial_rotary_factor", f.number("partial_rotary_factor", 1.0))
-    turning = int(size * share)
+    turning = int(size * share) if known.partial else size
     if turning < 2 or turning % 2 or turning > size or theta <= 0 or not isfinite(theta):
         raise Refusal(f"its rotation turns {turning} of {size} numbers, with theta {theta}")
     kind = given.first(("rope_type", "type"), "default")
@@ -301,7 +307,7 @@ def _rope(f: Fields, given: Fields, known: Architecture, size: int) -> Rope:
 
 def _scaled(rope: Rope, kind: str, given: Fields, context: int, f: Fields) -> Rope:
     """The rotation of a context that was made longer."""
-    if kind in ("default", "mrope"):
+    if kind in ("default", "mrope", "dynamic"):  # dynamic: the same within the context
         return rope
     if kind not in ("linear", "llama3", "yarn", "longrope", "su"):
         raise Refusal(
@@ -328,6 +334,7 @@ def _scaled(rope: Rope, kind: str, given: Fields, context: int, f: Fields) -> Ro
         settings |= {
             "low": given.number("beta_slow", 1.0),
             "high": given.number("beta_fast", 32.0),
+            "whole": given.flag("truncate", True),
             "attention": given.number("attention_factor", both),
         }
     elif kind != "linear":

@@ -3,8 +3,8 @@
 In: ids of tokens and their places, (batch, length). Out: a vector for each, and logits. A layer is
 attention and a network, each added to what comes in; what differs between architectures is which
 norms there are (a layer uses those its file has), what the network is, how places are told, and a
-few numbers of the configuration. Keys and values of earlier places are kept in a `Cache`. It is all
-plain array code: what becomes one kernel is up to the compiler.
+few numbers of the configuration. Keys and values of earlier places are kept in a `Cache` (the KV
+cache). It is all plain array code: what becomes one kernel is up to the compiler.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Decoder:
         batch, heads, length, size = q.shape
         shared = k.shape[1]
         q = q.reshape(batch, shared, heads // shared, length, size)
-        scores = _capped(q @ k[:, :, None].mT * c.scale, c.score_cap)
+        scale = c.scale / (number + 1) if c.is_scaled_by_layer else c.scale
+        scores = _capped(q @ k[:, :, None].mT * scale, c.score_cap)
         weights = fg.softmax(fg.where(mask[:, None, None], scores, -fg.inf), axis=-1)
         seen = (weights @ v[:, :, None]).reshape(batch, heads, length, v.shape[-1])
         if c.latent:  # from the short vector to each head's values

@@ -1,4 +1,4 @@
-"""Text from a model: a cache that grows, prefill in chunks, one replay for each token, sampling.
+"""Text from a model: a KV cache that grows, prefill in chunks, one replay for each token, sampling.
 
 In: a `Model` and ids of tokens. Out: tokens, one by one. A `Batch` has places (slots) for several
 texts at once, which may come and go at any time; its cache has as many places as the longest needs,

@@ -174,7 +174,6 @@ def _factors(file: GgufFile, name: str, count: int) -> list[float]:
 
 # --- writing -----------------------------------------------------------------------------------
 
-_KINDS = {"F32": 0, "F16": 1, "BF16": 30}
 _NUMBERS = {float: (6, "<f"), bool: (7, "?")}
 
 

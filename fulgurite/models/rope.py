@@ -29,7 +29,9 @@ def speeds(rope: Rope) -> tuple[Array, Array | None]:
         plain = plain * (smooth + (1 - smooth) / rope.factor)
     elif rope.kind == "yarn":
         low, high = (_pair_that_turns(rope, turns) for turns in (rope.high, rope.low))
-        low, high = max(floor(low), 0), min(ceil(high), rope.size - 1)
+        if rope.whole:
+            low, high = floor(low), ceil(high)
+        low, high = max(low, 0), min(high, rope.size - 1)
         ramp = (np.arange(rope.size // 2) - low) / (high - low if high > low else 0.001)
         smooth = 1 - np.clip(ramp, 0, 1)
         plain = plain * (smooth + (1 - smooth) / rope.factor)

@@ -6,7 +6,6 @@ BPE (`llama`) and unigram (`t5`); each is put together from tokens, scores and m
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import lru_cache
@@ -49,11 +48,6 @@ class Tokenizer:
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         """The text of tokens."""
         found: str = self.inner.decode(list(ids), skip_special_tokens=skip_special)
-        return found
-
-    def id_of(self, token: str) -> int | None:
-        """The number of a token by its name."""
-        found: int | None = self.inner.token_to_id(token)
         return found
 
     @property
@@ -133,7 +127,7 @@ def template_of(path: str, file: GgufFile | None) -> str | None:
 
 # --- from GGUF ---------------------------------------------------------------------------------
 
-NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -263,8 +257,3 @@ def _spaces(library: Any, inner: Any, prefix: bool) -> None:
     inner.normalizer = normal.Sequence([*steps, normal.Replace(" ", "▁")])
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     inner.decoder = decoders.Sequence([*parts, *([decoders.Strip(" ", 1, 0)] if prefix else [])])
-
-
-def to_json(tokenizer: Tokenizer) -> Any:
-    """The tokeniser as the contents of a `tokenizer.json`."""
-    return json.loads(tokenizer.inner.to_str())

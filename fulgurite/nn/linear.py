@@ -16,6 +16,7 @@ from ..functional.array.movement import flatten, matrix_transpose, reshape
 from ..functional.autocast import added
 from ..functional.common import as_tensor
 from ..functional.math.products import einsum, matmul
+from ..functional.template import templated
 from ..tensor import Tensor, TensorLike
 from . import init
 from .module import Module
@@ -76,6 +77,7 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}"
 
 
+@templated
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias."""
     out = matmul(x, matrix_transpose(weight))

@@ -1,4 +1,4 @@
-"""What was worked out from memory beforehand (see cpu/prepack.py), and when that is stale.
+"""Derived buffers, such as prepacked weights (cpu/prepack.py), and their invalidation.
 
 In: buffers, by whoever derives something from them, and by whoever writes over them. Out: what is
 known of a buffer. The invariant: what is not `stale` was derived from what the buffer holds now.
@@ -59,10 +59,13 @@ class DerivedValues:
                 found = known[key] = Derived(buffer, make())
             return found
 
+    @property
+    def of_any(self) -> bool:
+        """True if anything is derived from some buffer."""
+        return bool(self._of)
+
     def overwritten(self, buffers: Iterable[Any]) -> None:
         """These buffers are about to be written over."""
-        if not self._of:
-            return
         with self._lock:
             for buffer in buffers:
                 known = self._of.pop(buffer, None)

@@ -17,10 +17,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from .._lazy import FORK_LOCK
-from ..core.dtype import DType
+from ..core.dtype import DType, dtype_of
 from ..core.op import Array
 from ..core.passes import Observe
-from ..errors import FulguriteError, user_line
+from ..errors import DTypeError, FulguriteError, user_line
 from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.memory.arena import Layout
 from .holders import MOST_HOLDERS, largest_holders, largest_part
@@ -246,8 +246,8 @@ class Device(Protocol):
         """True if images between kernels have channels last, unless an option says."""
 
     @property
-    def byte_words(self) -> bool:
-        """True if constant factors of bytes should lie by fours along k."""
+    def vnni_layout(self) -> bool:
+        """True if constant factors of bytes should lie by fours along k (VNNI)."""
 
     @property
     def has_collectives(self) -> bool:
@@ -417,6 +417,19 @@ def get_device(name: str) -> Device:
         return _devices[name]
 
 
+def device_or_dtype(target: object) -> str | DType:
+    """What `to(target)` means: the name of a device, or a dtype."""
+    if has_device(target):
+        return get_device(target).name
+    try:
+        return dtype_of(target)
+    except DTypeError:
+        raise DTypeError(
+            f"{target!r} is neither an element type nor a device",
+            f"a dtype such as float32, or a device: {', '.join(device_names())}",
+        ) from None
+
+
 def has_device(name: object) -> TypeGuard[str]:
     """True if there is a device of this name."""
     if not isinstance(name, str):
@@ -469,6 +482,11 @@ def device_names() -> list[str]:
         for kind, count in counts.items()
         for member in range(count)
     )
+
+
+def device_at(place: tuple[int, int]) -> str | None:
+    """The device whose memory DLPack calls so; None if there is none."""
+    return next((name for name in device_names() if get_device(name).dlpack == place), None)
 
 
 def known_devices() -> str:

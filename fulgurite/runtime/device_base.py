@@ -65,7 +65,7 @@ class BaseDevice:
     sizes_vary = False
     operand_reuse = 0
     channels_last = False
-    byte_words = False
+    vnni_layout = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
     align = 64  # a cache line, and the widest vector
     recorder: Recorder | None = None

@@ -1,4 +1,4 @@
-"""Whose memory may be written over: what nobody but the next version of a tensor can reach.
+"""Buffer donation: memory that nobody but the next version of a tensor can reach is written over.
 
 In: the roots of a graph and its key. Out: the pairs (param, root) that a plan may use, and for a
 plan that does, the run: memory is taken from its buffer first, so that no thread can begin to read

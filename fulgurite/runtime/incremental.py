@@ -1,4 +1,4 @@
-"""Running a plan again where its inputs changed: only the kernels that depend on them.
+"""Incremental execution: of a plan whose inputs changed only the kernels that depend on them run.
 
 In: a plan, inputs, and what a run before it left. Out: the memory of every value, and which kernels
 ran. A plan that keeps runs in an arena where each value has memory of its own and none takes over

@@ -8,7 +8,7 @@ has a plan and an arena of its own; nothing else moves between memories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..config import current
 from ..core.node import Node
@@ -18,6 +18,8 @@ from ..core.origin import places
 from ..core.rewriting.substitute import substitute
 from ..errors import ShapeError
 from .walk import unknown_order
+
+Home = tuple[int, str]  # how many copies come before a part, and its device
 
 
 def crossings(roots: Sequence[Node]) -> list[Node]:
@@ -67,27 +69,32 @@ def parts(roots: Sequence[Node]) -> tuple[list[Part], list[tuple[int, int]]]:
         below = crossings([node]) if waiting else []
         return max([depth[c] for c in below if c is not node], default=0)
 
-    tasks: dict[tuple[int, str], dict[Node, None]] = {}
+    tasks: dict[Home, dict[Node, None]] = {}
     for copy in waiting:
         depth[copy] = 1 + needed(copy)
         tasks.setdefault((depth[copy] - 1, copy.src[0].device or ""), {})[copy.src[0]] = None
     homes = [(needed(root), root.device or current().device) for root in roots]
     for home, root in zip(homes, roots, strict=True):
         tasks.setdefault(home, {})[root] = None
+    place = {home: number for number, home in enumerate(sorted(tasks))}
+    where = [(place[h], list(tasks[h]).index(r)) for h, r in zip(homes, roots, strict=True)]
+    return _linked(tasks, depth), where
+
+
+def _linked(tasks: Mapping[Home, Iterable[Node]], depth: Mapping[Node, int]) -> list[Part]:
+    """The parts of tasks, in which a stand-in is where a copy of an earlier part arrives."""
     made: list[Part] = []
-    place: dict[tuple[int, str], int] = {}
+    place = {home: number for number, home in enumerate(sorted(tasks))}
     stands: dict[Node, Node] = {}
     origin: dict[Node, tuple[int, int]] = {}  # of each stand-in
-    for home in sorted(tasks):
-        for copy in waiting:
+    for home in place:
+        for copy in depth:
             if depth[copy] == home[0] and copy not in stands:
                 stand = stands[copy] = new_buffer(copy.shape, copy.dtype, copy.arg)  # type: ignore[arg-type]
                 source = (depth[copy] - 1, copy.src[0].device or "")
                 origin[stand] = (place[source], list(tasks[source]).index(copy.src[0]))
-        place[home] = len(made)
         changed = list(tasks[home])
         if stands:
             changed = [substitute(node, stands, walk=True) for node in changed]
         made.append(Part(home[1], changed, dict(origin)))
-    where = [(place[h], list(tasks[h]).index(r)) for h, r in zip(homes, roots, strict=True)]
-    return made, where
+    return made

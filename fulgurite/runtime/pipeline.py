@@ -50,8 +50,8 @@ from ..graph.memory.in_place import InPlace, Pair
 from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
-from ..graph.passes.expand_zeros import expand_zeros
-from ..graph.passes.materialize_operands import in_memory
+from ..graph.passes.expand_zero_points import expand_zero_points
+from ..graph.passes.materialize_operands import materialize_operands
 from ..graph.passes.overlap import hide_latency, start_and_wait
 from ..graph.passes.pack_collectives import pack_collectives
 from ..graph.passes.reassociate import (
@@ -211,10 +211,11 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
     *REASSOCIATION,
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
-    graph_pass("expand_zeros", lambda s, c: expand_zeros(s, c.order(s)), always),
+    graph_pass("expand_zero_points", lambda s, c: expand_zero_points(s, c.order(s)), always),
     graph_pass(
         "materialize_operands",
-        lambda s, c: in_memory(s, c.order(s), get_device(c.device).operand_reuse), always,
+        lambda s, c: materialize_operands(s, c.order(s), get_device(c.device).operand_reuse),
+        always,
     ),
     graph_pass(
         "pack_collectives", lambda s, c: pack_collectives(s, c.order(s)), exchanges_itself

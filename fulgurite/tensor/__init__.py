@@ -33,7 +33,7 @@ from ..core.ops.leaf import BUFFER
 from ..core.shape import prod, show
 from ..errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from ..graph.ir.registry import REGISTRY, Entry
-from ..runtime.device import device_names, get_device, has_device
+from ..runtime.device import device_names, device_or_dtype, get_device, has_device
 from ..runtime.distributed.sharding import gathered
 from ..runtime.host import device as _interpreter  # registers the reference device
 from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
@@ -549,16 +549,10 @@ class Tensor(TensorFields, Methods, Habits, Operators):
 
     def to(self, target: object) -> Tensor:
         """In another dtype, or on another device (a name)."""
-        if has_device(target):
-            return wrap(build.copy_to(operand(self), get_device(target).name))
-        try:
-            dtype = dtype_of(target)
-        except DTypeError:
-            raise DTypeError(
-                f"{target!r} is neither an element type nor a device",
-                f"a dtype such as float32, or a device: {', '.join(device_names())}",
-            ) from None
-        return elementwise.astype(self, dtype)
+        found = device_or_dtype(target)
+        if isinstance(found, DType):
+            return elementwise.astype(self, found)
+        return wrap(build.copy_to(operand(self), found))
 
     def contiguous(self) -> Tensor:
         """The value, stored in memory of its own."""

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.ir.cache_key import flatten, order_of
 from fulgurite.graph.ir.registry import enter, entries_at
+from fulgurite.jit.exclusive import counted
 from fulgurite.runtime.walk import unknown_order
 
 pytestmark = pytest.mark.device("none")
@@ -131,15 +132,36 @@ def test_numbers_become_the_same_constants(number: Any, dtype: Any) -> None:
     assert made(build.apply) is made(pure)
 
 
+@built
+def test_references_are_counted_as_the_python_text_counts_them() -> None:
+    pure: Any = PURE["counted"]
+    plain, leaf = fg.Tensor([1.0, 2.0]).realize(), fg.Tensor([3.0], requires_grad=True).realize()
+    fresh = fg.jit(lambda x: x + 1)
+    for _ in range(3):
+        made = fresh(plain)  # no node yet: it is made here
+    tensors = (plain, leaf, made)
+
+    def apart(*held: Any) -> list[int]:
+        """What is counted in C beside what Python counts, whose own lists hold everything too."""
+        (found, memories), (known, others) = counted(tensors), pure(tensors)
+        assert [*memories] == [*others] and len(found) == len(known) == 12
+        return [b - a for a, b in zip(found, known, strict=True)]
+
+    before, counts = apart(), counted(tensors)[0]
+    node = plain.entry.node
+    assert apart(node, weakref.ref(node)) == before
+    assert counted(tensors)[0][0] == counts[0] + 1
+    del node
+    memory = leaf.entry.node.src[0].memory
+    assert counted(tensors)[0][10] == counts[10] + 1 and apart() == before
+    del memory
+    assert counted(tensors)[0] == counts and counted(()) == ([], ())
+    for wrong in ([plain], (plain, 1), (fg.Tensor([1.0]) + 1).entry):
+        with pytest.raises(TypeError):
+            counted(wrong)  # type: ignore[arg-type]
+
+
 # --- no leak -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_a_hundred_thousand_ops_leave_nothing_behind(quiet: None) -> None:

@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -22,15 +21,6 @@ from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.runtime.host.evaluate import evaluate
 from tests.threads import together
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """The collector switched off: what must be freed without it is freed by counting alone."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def x(i: int = 0) -> Node:

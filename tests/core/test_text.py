@@ -91,7 +91,7 @@ def test_constants_read_well(golden: Golden) -> None:
 def test_state_and_host_functions_read_well(golden: Golden) -> None:
     old = memory((2, 3))
     new = effect.ASSIGN(old, effect.custom(HOST, (old,), (2, 3), float32))
-    read = effect.AFTER(memory((2, 3), version=1), new)
+    read = effect.AFTER(old, new)
     golden(show(SINK(new, effect.copy_to(read, "cpu:1"))), "text/state.txt")
 
 

@@ -13,7 +13,6 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.op import Array
-from fulgurite.core.ops.effect import HOST_FUNCTIONS
 from fulgurite.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from fulgurite.graph.ir.cache_key import digest, normalize
 
@@ -24,14 +23,6 @@ TIERS = ("auto", "native")
 def tier(request: pytest.FixtureRequest) -> Iterator[None]:
     with fg.config(tier=request.param):
         yield
-
-
-@pytest.fixture
-def clean_hosts() -> Iterator[None]:
-    before = dict(HOST_FUNCTIONS)
-    yield
-    HOST_FUNCTIONS.clear()
-    HOST_FUNCTIONS.update(before)
 
 
 def data(*shape: int) -> Array:

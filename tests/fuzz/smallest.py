@@ -63,7 +63,7 @@ def _smaller(graph: Graph) -> Iterable[Graph]:
     for node in inner:
         fresh = new_buffer(node.shape, node.dtype)  # type: ignore[arg-type]
         roots = [substitute(root, {node: fresh}) for root in graph.roots]
-        array = np.ascontiguousarray(values[node]).reshape(fresh.arg[2])
+        array = np.ascontiguousarray(values[node]).reshape(fresh.arg[1])
         arrays = {**graph.arrays, fresh: array}
         yield _only(replace(graph, arrays=arrays), roots)
 

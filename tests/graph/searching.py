@@ -202,7 +202,7 @@ def one_fold(**options: object) -> Iterator[None]:
 
 @contextmanager
 def scarce_memory() -> Iterator[None]:
-    """Every value that is kept between kernels is as dear as a large one."""
+    """Every value that is kept between kernels is as costly as a large one."""
     forgotten = (realize.FAMILIES(), REGIONS)
     for cache in forgotten:
         cache.clear()

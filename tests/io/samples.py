@@ -36,6 +36,16 @@ class Stored(NamedTuple):
     parts: tuple[Any, ...]
 
 
+class Evil:
+    """What calls a function when it is read by `pickle`."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
 def pickled(value: Any) -> bytes:
     """A pickle of protocol 2."""
     return b"\x80\x02" + _opcodes(value) + b"."

@@ -16,7 +16,7 @@ from fulgurite.io.files import FileError
 from fulgurite.io.torchfile import load_torch
 from fulgurite.io.torchtensors import STORAGES
 
-from .samples import Call, Named, Stored, torch_file, torch_sample, torch_tensor
+from .samples import Call, Evil, Named, Stored, torch_file, torch_sample, torch_tensor
 
 pytestmark = pytest.mark.device("none")
 
@@ -126,14 +126,6 @@ def test_a_bad_file_is_refused_in_words(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"x\.pt") as caught:
         loaded(tmp_path, data)
     assert words in str(caught.value)
-
-
-class Evil:
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> Any:
-        return self.call
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])

@@ -19,6 +19,7 @@ from fulgurite.io.torchtensors import STORAGES
 from .samples import (
     ORDERED,
     Call,
+    Evil,
     Named,
     Stored,
     legacy_file,
@@ -127,14 +128,6 @@ def test_a_bad_file_is_refused_in_words(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"x\.pt") as caught:
         loaded(tmp_path, data)
     assert words in str(caught.value)
-
-
-class Evil:
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> Any:
-        return self.call
 
 
 @pytest.mark.parametrize("place", range(5))

@@ -1,4 +1,4 @@
-"""Tests of look/answers.py, look/limits_of_kernels.py and docs/why.md: why, and what helps."""
+"""Tests of look/answers.py, look/bottlenecks.py and docs/why.md: why, and what helps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import fulgurite as fg
 from fulgurite import cli
 from fulgurite.errors import ArgumentError
 from fulgurite.look.answers import REASONS, TOPICS
-from fulgurite.look.limits_of_kernels import below_limit, outside_kernels
+from fulgurite.look.bottlenecks import below_limit, outside_kernels
 from fulgurite.look.profiler import Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "why.md"

@@ -60,7 +60,7 @@ def test_byte_level_bpe_of_gguf_is_the_library_s_own() -> None:
     for text in HOSTILE:
         assert ours.encode(text) == reference.encode(text).ids, text
         assert ours.decode(ours.encode(text)) == text
-    assert ours.encode("a<|end|>b")[1] == ours.id_of("<|end|>") == 0
+    assert ours.encode("a<|end|>b")[1] == ours.inner.token_to_id("<|end|>") == 0
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

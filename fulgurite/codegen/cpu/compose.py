@@ -1,4 +1,4 @@
-"""Several kernels as one: launches after launches, with values between them in the workspace.
+"""Kernel composition: several kernels as one, with values between them in the workspace.
 
 In: parts, each a `KernelText` with the place of each of its params (a param of the whole, or room
 in the shared workspace). Out: one `KernelText`. A part's functions stay as they are; around each

@@ -447,10 +447,10 @@ entry:
   br label %next
 next:
   %record = phi ptr [ %records, %entry ], [ %after, %ran ], [ %after, %timed ],
-                    [ %after, %paused ], [ %behind, %copy ], [ %beyond, %loop ]
+                    [ %behind, %copy ], [ %beyond, %loop ]
   %order = phi i64 [ 1, %entry ], [ %order.next, %ran ], [ %order.next, %timed ],
-                   [ %order.next, %paused ], [ %order.copied, %copy ], [ %order.looped, %loop ]
-  %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %now, %timed ], [ %now, %paused ],
+                   [ %order.copied, %copy ], [ %order.looped, %loop ]
+  %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %now, %timed ],
                   [ %seen, %copy ], [ %seen, %loop ]
   %kind = load i64, ptr %record
   %w1 = getelementptr i64, ptr %record, i64 1
@@ -536,17 +536,9 @@ check:
 ran:
   br i1 %large, label %timed, label %next
 timed:
-  %now = call i64 @time(ptr null)
-  %first.look = icmp eq i64 %seen, 0
-  %same.second = icmp eq i64 %seen, %now
-  %go.on = or i1 %first.look, %same.second
-  br i1 %go.on, label %next, label %pause
-pause:
-  %raised = call i32 @signals(ptr %place)
-  %stops = icmp ne i32 %raised, 0
-  br i1 %stops, label %stopped, label %paused
-paused:
-  br label %next
+  %now = call i64 @check_signals(ptr %place, i64 %seen)
+  %stops = icmp slt i64 %now, 0
+  br i1 %stops, label %stopped, label %next
 stopped:
   ret i64 -1
 copy:

@@ -23,14 +23,25 @@ class Length(IntEnum):
 
 
 LOOP_TEXT = """
-define internal i32 @signals(ptr %place) noinline nounwind {
+define internal i64 @check_signals(ptr %place, i64 %seen) noinline nounwind {
 entry:
+  %now = call i64 @time(ptr null)
+  %is.first = icmp eq i64 %seen, 0
+  %is.same = icmp eq i64 %seen, %now
+  %go.on = or i1 %is.first, %is.same
+  br i1 %go.on, label %done, label %look
+look:
   %state = load ptr, ptr %place
   call void @PyEval_RestoreThread(ptr %state)
   %raised = call i32 @PyErr_CheckSignals()
   %state.next = call ptr @PyEval_SaveThread()
   store ptr %state.next, ptr %place
-  ret i32 %raised
+  %stops = icmp ne i32 %raised, 0
+  br i1 %stops, label %stopped, label %done
+stopped:
+  ret i64 -1
+done:
+  ret i64 %now
 }
 
 define internal ptr @address(ptr %slots, ptr %pair) alwaysinline nounwind {
@@ -63,8 +74,8 @@ entry:
   %carries = getelementptr [$move_words$ x i64], ptr %moves, i64 %move.count
   br label %step
 step:
-  %now = phi i64 [ 0, %entry ], [ %after, %ran ], [ %after, %went ]
-  %seen = phi i64 [ 0, %entry ], [ %time, %ran ], [ %time, %went ]
+  %now = phi i64 [ 0, %entry ], [ %after, %ran ]
+  %seen = phi i64 [ 0, %entry ], [ %time, %ran ]
   %some = icmp ult i64 %now, %count
   br i1 %some, label %begin, label %done
 begin:
@@ -133,17 +144,9 @@ launch:
   %fine = icmp eq i64 %status, 0
   br i1 %fine, label %ran, label %failed
 ran:
-  %time = call i64 @time(ptr null)
-  %first.look = icmp eq i64 %seen, 0
-  %same.second = icmp eq i64 %seen, %time
-  %go.on = or i1 %first.look, %same.second
-  br i1 %go.on, label %step, label %look
-look:
-  %raised = call i32 @signals(ptr %place)
-  %stops = icmp ne i32 %raised, 0
-  br i1 %stops, label %stopped, label %went
-went:
-  br label %step
+  %time = call i64 @check_signals(ptr %place, i64 %seen)
+  %stops = icmp slt i64 %time, 0
+  br i1 %stops, label %stopped, label %step
 failed:
   %size.from = getelementptr i64, ptr %frame, i64 1
   %size = load i64, ptr %size.from

@@ -20,7 +20,7 @@ from ...graph.ir.lower import IndexKernel
 from ...kernel.contract.analysis import Line, Part
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.relayout import FORM, Relayout, find_relayout, place_of
-from ...kernel.transform.unroll_short_axes import unrolled
+from ...kernel.transform.unroll_short_axes import unroll_short_axes
 from ..common.api import KernelText, Launch
 from .llvm.convert import load_every, store_every
 from .llvm.divide import divided_lanes
@@ -36,7 +36,7 @@ def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> K
         return None
     vector, unroll = CPU.loops.vector, CPU.loops.unroll
     found = find_relayout(kernel, vector)
-    found = found or find_relayout(merge_axes(unrolled(kernel, unroll, vector)), vector)
+    found = found or find_relayout(merge_axes(unroll_short_axes(kernel, unroll, vector)), vector)
     found = found or find_relayout(kernel, vector, loose=True)
     return None if found is None else _rendered(found, dtypes, target)
 

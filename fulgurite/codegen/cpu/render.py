@@ -23,12 +23,12 @@ from ...core.passes import Level, Observe, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import is_irregular, sums_products
 from ...graph.ir.reshape_groups import CannotLower
-from ...kernel.transform.drop_implied_masks import assumed
+from ...kernel.transform.drop_implied_masks import drop_implied_masks
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
 from ...kernel.transform.split_reduction import split_typed
-from ...kernel.transform.unroll_outputs import beside
-from ...kernel.transform.unroll_short_axes import unrolled
+from ...kernel.transform.unroll_and_jam import unroll_and_jam
+from ...kernel.transform.unroll_short_axes import unroll_short_axes
 from ..common.api import KernelText
 from ..common.sizes import bind_sizes
 from .loops.template import loops
@@ -54,7 +54,12 @@ PARTS = Level("parts")
 CODE = Level("code", lambda rendered: rendered.text)
 
 PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
-    Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
+    Pass(
+        "drop_implied_masks",
+        lambda v, c: v.of(merge_axes(drop_implied_masks(v.kernel))),
+        INDEX,
+        INDEX,
+    ),
     Pass("gemm", lambda v, c: gemm(v, c.target), INDEX, CODE),
     Pass("concat", lambda v, c: concat(v), INDEX, CODE),
     Pass("move_as_words", lambda v, c: words(v), INDEX, INDEX),
@@ -62,13 +67,15 @@ PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
     Pass(
         "unroll_short_axes",
-        lambda v, c: v.of(merge_axes(unrolled(v.kernel, CPU.loops.unroll, CPU.loops.vector))),
+        lambda v, c: v.of(
+            merge_axes(unroll_short_axes(v.kernel, CPU.loops.unroll, CPU.loops.vector))
+        ),
         INDEX,
         INDEX,
     ),
     Pass(
-        "unroll_outputs",
-        lambda v, c: v.of(beside(v.kernel, CPU.loops.unroll, CPU.loops.vector)),
+        "unroll_and_jam",
+        lambda v, c: v.of(unroll_and_jam(v.kernel, CPU.loops.unroll, CPU.loops.vector)),
         INDEX,
         INDEX,
     ),
@@ -121,8 +128,8 @@ def words(value: TypedKernel) -> TypedKernel:
     if any(dtype.bits != 8 for dtype in value.dtypes):
         return value
     with FORK_LOCK:
-        from ...kernel.transform.move_as_words import moved_as_words
-    return value.of(*moved_as_words(*value))
+        from ...kernel.transform.move_as_words import move_as_words
+    return value.of(*move_as_words(*value))
 
 
 def masked(value: TypedKernel) -> TypedKernel:

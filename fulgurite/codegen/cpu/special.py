@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 
 from ...core.dtype import float64
+from ...core.ops.special import DIGAMMA_COEFFICIENTS, cot_coefficients, zeta_coefficients
 from .llvm.emitter import Emitter, Val
 from .llvm.maths import EXPANSIONS, compare, intrinsic, select
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 _DIRECT = range(12)  # terms summed one by one before the series
 
 
@@ -107,12 +107,8 @@ def _zeta(n: _Numbers, s: int, x: Val) -> Val:
     before = n.inverse(n.power(y, s - 1))
     last = n.mul(before, step)
     total = n.add(total, n.mul(before, n.number(1 / (s - 1))))
-    term, coefficients = float(s), [0.5]
-    for k, bernoulli in enumerate(_BERNOULLI, start=1):
-        coefficients.append(bernoulli / math.factorial(2 * k) * term)
-        term *= (s + 2 * k - 1) * (s + 2 * k)
-    series = n.polynomial(n.mul(step, step), coefficients[1:])
-    inner = n.add(n.number(coefficients[0]), n.mul(step, series))
+    series = n.polynomial(n.mul(step, step), zeta_coefficients(s))
+    inner = n.add(n.number(0.5), n.mul(step, series))
     return n.add(total, n.mul(last, inner))
 
 
@@ -121,9 +117,8 @@ def _digamma(n: _Numbers, x: Val) -> Val:
     y = n.add(x, n.number(float(len(_DIRECT))))
     step = n.inverse(y)
     square = n.mul(step, step)
-    coefficients = [b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1)]
     total = n.sub(EXPANSIONS["log"](n.e, float64, [y]), n.mul(n.number(0.5), step))
-    total = n.sub(total, n.mul(square, n.polynomial(square, coefficients)))
+    total = n.sub(total, n.mul(square, n.polynomial(square, DIGAMMA_COEFFICIENTS)))
     for k in reversed(_DIRECT):
         total = n.sub(total, n.inverse(n.add(x, n.number(float(k)))))
     return total
@@ -131,13 +126,6 @@ def _digamma(n: _Numbers, x: Val) -> Val:
 
 def _cot_derivative(n: _Numbers, order: int, x: Val) -> Val:
     """Derivative number `order` of pi * cot(pi x), as a polynomial in cot(pi x)."""
-    coefficients = [0.0, 1.0]  # cot
-    for _ in range(order):  # d cot = -(1 + cot^2) dx
-        slope = [k * c for k, c in enumerate(coefficients)][1:]
-        coefficients = [0.0] * (len(slope) + 2)
-        for k, c in enumerate(slope):
-            coefficients[k] -= c
-            coefficients[k + 2] -= c
     near = n.sub(x, intrinsic(n.e, "llvm.roundeven", x))
     cot = n.inverse(EXPANSIONS["tan"](n.e, float64, [n.mul(near, n.number(math.pi))]))
-    return n.mul(n.polynomial(cot, coefficients), n.number(math.pi ** (order + 1)))
+    return n.mul(n.polynomial(cot, cot_coefficients(order)), n.number(math.pi ** (order + 1)))

@@ -1,4 +1,4 @@
-"""One elementwise op on values: the op table's spelling, or an expansion of it."""
+"""Lowering of an elementwise op to LLVM: the op table's spelling, or an expansion of it."""
 
 from __future__ import annotations
 

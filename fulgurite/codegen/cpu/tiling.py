@@ -16,7 +16,7 @@ VECTOR = VectorTable(lanes=16, near_steps=4, gather_rows=16, reduce_rows=6)
 _UNROLL = UnrollTable(axis_steps=4, copies=16, nodes=2000, outputs=16, output_nodes=320,
                       shared_nodes=1600)  # fmt: skip
 _SPLIT = SplitTable(VECTOR, enough=16, short=64, long=1 << 15, block=1 << 14, most=64,
-                    unit_elements=4096, epilogue=1 << 15)  # fmt: skip
+                    unit_elements=4096, costly=8, epilogue=1 << 15)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class GemmTiling:
     # costs, in vector instructions for a vector of elements
     pack_instructions: float = 2.0  # a load and a store
     transpose_instructions: float = 4.0  # the same through a square of registers
-    pack_fours_instructions: float = 3.5  # bytes of four steps of k side by side
+    pack_vnni_instructions: float = 3.5  # bytes of four steps of k side by side
     pack_window_instructions: float = 9.0  # the pieces of a window, their places and masks
     direct_line_instructions: float = 30.0  # a line of the left operand, of which few rows come
     direct_load_instructions: tuple[float, ...] = (2.0, 5.0)  # of lanes one step apart, and two

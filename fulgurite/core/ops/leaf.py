@@ -1,7 +1,7 @@
 """Leaves: what a computation starts from.
 
 CONST, VAR and IOTA carry a shape, so a number takes part in an elementwise op without EXPAND.
-BUFFER is memory with an identity and a version: two new buffers are two nodes, however equal.
+BUFFER is memory with an identity: two new buffers are two nodes, however equal.
 PARAM is what a buffer becomes in a normalised graph: a number instead of an identity. Their
 values come from outside, so they have no NumPy meaning of their own.
 """
@@ -36,15 +36,9 @@ def iota(shape: Shape, axis: int, dtype: DType = int32) -> Node:
 
 def new_buffer(shape: tuple[int, ...], dtype: DType, device: str = "reference") -> Node:
     """Memory of its own: never equal to another buffer."""
-    node = make(BUFFER, dtype, (), (next(_buffer_ids), 0, shape, device))
+    node = make(BUFFER, dtype, (), (next(_buffer_ids), shape, device))
     node._shape, node._device, node._watched = shape, device, NOBODY
     return node
-
-
-def next_version(buffer: Node) -> Node:
-    """The same memory after an assignment."""
-    ident, version, shape, device = buffer.arg
-    return make(BUFFER, buffer.dtype, (), (ident, version + 1, shape, device))
 
 
 def param(number: int, shape: Shape, dtype: DType, device: str | None = "reference") -> Node:
@@ -166,9 +160,9 @@ IOTA = Op(
     interval=lambda node, _: (0, max(0, upper(node.shape[node.arg[0]]) - 1)), cost=0,
 )  # fmt: skip
 BUFFER = Op(
-    name="buffer", family="leaf", doc="memory with an identity, a version and a device", arity=0,
-    dtype=None, numpy=None, shape=lambda node: node.arg[2], check=_shape_check, cost=0,
-    device=lambda node: node.arg[3],
+    name="buffer", family="leaf", doc="memory with an identity and a device", arity=0,
+    dtype=None, numpy=None, shape=lambda node: node.arg[1], check=_shape_check, cost=0,
+    device=lambda node: node.arg[2],
 )  # fmt: skip
 PARAM = Op(
     name="param", family="leaf", doc="input of a normalised graph, by number", arity=0,

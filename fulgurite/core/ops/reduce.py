@@ -96,7 +96,7 @@ def _reduce_grad(g: Node, y: Node, a: Node) -> tuple[Node, ...]:
     if name == "add":
         return (expand(g, a.shape),)
     if name == "mul":
-        return (expand(g, a.shape) * _others(a, axes),)
+        return (expand(g, a.shape) * others_product(a, axes),)
     zero, one = constant_like(0, a), constant_like(1, a)
     hit = WHERE(a.eq(expand(y, a.shape)), one, zero)
     ties = reduce_node("add", hit, axes)
@@ -104,7 +104,7 @@ def _reduce_grad(g: Node, y: Node, a: Node) -> tuple[Node, ...]:
     return (hit * expand(share, a.shape),)
 
 
-def _others(a: Node, axes: tuple[int, ...]) -> Node:
+def others_product(a: Node, axes: tuple[int, ...]) -> Node:
     """For each element the product of all others along the axes; right with zeros too."""
     result = constant_like(1, a)
     for position, axis in enumerate(axes):
@@ -224,10 +224,10 @@ def _scan_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
         total = affine_scan(later, g, axis, not reverse)
         before = _shifted(y, axis, toward_end=not reverse, fill=int(name == "mul"))
         return (total * before,) if name == "mul" else (total * before, total)
-    return (_scan_extreme_grad(g, y, a, name, axis, reverse),)
+    return (_scan_extreme_grad(g, y, a, axis, reverse),)
 
 
-def _scan_extreme_grad(g: Node, y: Node, a: Node, name: str, axis: int, reverse: bool) -> Node:
+def _scan_extreme_grad(g: Node, y: Node, a: Node, axis: int, reverse: bool) -> Node:
     """Each result's gradient goes to the place where its running extreme was first met."""
     place = iota(a.shape, axis, int32)
     hit = a.eq(y) & ~_seen_before(a, y, axis, reverse)

@@ -102,15 +102,24 @@ def _zeta(s: int, x: Array) -> Array:
         total += (x + k) ** -float(s)
     y = x + 12
     total += y ** (1.0 - s) / (s - 1) + 0.5 * y ** -float(s)
-    term, power_ = float(s), y ** -(s + 1.0)
-    for k, bernoulli in enumerate(_BERNOULLI, start=1):
-        total += bernoulli / math.factorial(2 * k) * term * power_
-        term *= (s + 2 * k - 1) * (s + 2 * k)
+    power_ = y ** -(s + 1.0)
+    for coefficient in zeta_coefficients(s):
+        total += coefficient * power_
         power_ = power_ / (y * y)
     return total
 
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+DIGAMMA_COEFFICIENTS = [b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1)]  # of 1 / y²
+
+
+def zeta_coefficients(s: int) -> list[float]:
+    """The Euler-Maclaurin series of Hurwitz zeta: Σ c[k] / y ** (s + 2 k + 1)."""
+    term, found = float(s), []
+    for k, bernoulli in enumerate(_BERNOULLI, start=1):
+        found.append(bernoulli / math.factorial(2 * k) * term)
+        term *= (s + 2 * k - 1) * (s + 2 * k)
+    return found
 
 
 def _digamma(x: Array) -> Array:
@@ -122,8 +131,8 @@ def _digamma(x: Array) -> Array:
     total += np.log(y) - 0.5 / y
     square = 1 / (y * y)
     power_ = square
-    for k, bernoulli in enumerate(_BERNOULLI, start=1):
-        total -= bernoulli / (2 * k) * power_
+    for coefficient in DIGAMMA_COEFFICIENTS:
+        total -= coefficient * power_
         power_ = power_ * square
     return total
 
@@ -149,14 +158,20 @@ def _limit(order: int) -> float:
     return np.inf if order == 0 else 0.0
 
 
-def _cot_derivative(order: int, x: Array) -> Array:
-    """Derivative number `order` of pi * cot(pi x), as a polynomial in cot(pi x)."""
-    coefficients: list[float] = [0.0, 1.0]  # cot
-    for _ in range(order):  # d cot = -(1 + cot^2) dx
+def cot_coefficients(order: int) -> list[float]:
+    """Derivative number `order` of cot, as a polynomial in cot: d cot = -(1 + cot²) dx."""
+    coefficients = [0.0, 1.0]
+    for _ in range(order):
         slope = [k * c for k, c in enumerate(coefficients)][1:]
         coefficients = [0.0] * (len(slope) + 2)
         for k, c in enumerate(slope):
             coefficients[k] -= c
             coefficients[k + 2] -= c
+    return coefficients
+
+
+def _cot_derivative(order: int, x: Array) -> Array:
+    """Derivative number `order` of pi * cot(pi x), as a polynomial in cot(pi x)."""
+    coefficients = cot_coefficients(order)
     cot: Any = 1 / np.tan(np.pi * (x - np.round(x)))
     return np.asarray(np.pi ** (order + 1) * sum(c * cot**k for k, c in enumerate(coefficients)))

@@ -36,7 +36,7 @@ def new_batch() -> int:
 
 def _no_value(node: Node, a: Array) -> Array:
     raise ArgumentError(
-        "inside vmap the value of one example is not known",
+        "inside vmap or shard_map the value of one example or rank is not known",
         "leave item(), numpy(), realize() and `if` on values until after it",
         places(node.origins) or None,
     )

@@ -43,15 +43,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A rule: for a term of a class, further classes that are equal to it.
-
-    `prefix_ok` says that both sides agree on every prefix of a streamed axis, so that the rule may
-    be used inside a fold, where sums so far stand for whole sums. `ops` are those it looks at.
-    """
+    """A rule: for a term of a class with one of its `ops`, further classes equal to it."""
 
     name: str
     find: Callable[[EGraph, int, Term], Iterable[int]]
-    prefix_ok: bool = True
     ops: Callable[[Any], bool] = lambda op: True
 
 

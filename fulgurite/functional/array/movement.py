@@ -23,6 +23,7 @@ from ...errors import ArgumentError, AxisError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..common import Axis, ShapeLike
 from ..math.elementwise import clip, where
+from ..template import templated
 
 
 def reshape(x: TensorLike, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
@@ -271,6 +272,7 @@ def _pad_along(x: Node, axis: int, before: Size, after: Size, mode: str) -> Node
 # --- joining and cutting -------------------------------------------------------------------------
 
 
+@templated
 def concat(arrays: Sequence[TensorLike], axis: int | None = 0) -> Tensor:
     """Several tensors one after the other along an axis; None flattens them first.
 

@@ -28,6 +28,7 @@ from ...errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ...runtime.device import get_device
 from ...runtime.realize import value_node
 from ...tensor import SCOPES, Tensor, from_numpy, node_of, wrap
+from ..template import templated
 from .indexing import basic, places, slices_at
 from .nested import holds_tensor, is_nest
 
@@ -42,12 +43,21 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     ([1, 11], [9, 10, 11])
     """
     node = node_of(x)
-    if (type(key) is Tensor or type(key) is np.ndarray) and _is_mask(key):
-        chosen = _chosen_by_host(x, key)
-        if chosen is not None:
+    if type(key) is Tensor or type(key) is np.ndarray:
+        if _is_mask(key) and (chosen := _chosen_by_host(x, key)) is not None:
             return chosen
-    plain = _plain_part(node, key)
-    return wrap(part_of(node, understood(node, key)) if plain is None else plain)
+        if type(key) is Tensor and key.dtype.kind in "iu" and node.ndim:
+            return wrap(_rows_at(node, node_of(key)))
+    elif (plain := _plain_part(x, key)) is not None:
+        return plain
+    return wrap(part_of(node, understood(node, key)))
+
+
+def _rows_at(x: Node, index: Node) -> Node:
+    """The rows that one tensor of whole numbers picks."""
+    build.same_device([x, index])
+    with indexing(0):
+        return slices_at(x, places(index, x.shape[0]), 0)
 
 
 def _chosen_by_host(x: Tensor, mask: Tensor | Array) -> Tensor | None:
@@ -79,9 +89,11 @@ def _is_looked_at(x: Tensor) -> bool:
 _CUTS, _ENDS, _ALL = {int, slice}, {int, type(None)}, slice(None)
 
 
-def _plain_part(x: Node, key: Any) -> Node | None:
+@templated
+def _plain_part(tensor: Tensor, key: Any) -> Tensor | None:
     """The part that ints and slices of steps of one cut out of fixed sizes; None for all others."""
     parts: tuple[Any, ...] = key if type(key) is tuple else (key,)
+    x = node_of(tensor)
     shape: Any = x.shape
     if x.op is CONST or len(parts) > len(shape) or not {*map(type, parts)} <= _CUTS:
         return None
@@ -104,7 +116,7 @@ def _plain_part(x: Node, key: Any) -> Node | None:
             return None
         cuts += (start, stop)
         kept.append(stop - start)
-    return build.cut(x, tuple(cuts), tuple(kept))
+    return wrap(build.cut(x, tuple(cuts), tuple(kept)))
 
 
 def understood(x: Node, key: Any) -> Index:

@@ -26,6 +26,7 @@ from ...tensor import Tensor, TensorLike, lifted, node_of, operand, wrap
 from ..array.movement import moveaxis
 from ..autocast import narrowed, product_dtype
 from ..common import apply
+from ..template import templated
 from .complex_numbers import conj
 
 Label: TypeAlias = Hashable
@@ -79,6 +80,7 @@ def _align(x: Node, labels: Labels, order: Labels) -> Node:
 # --- products ------------------------------------------------------------------------------------
 
 
+@templated
 def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The matrix product: `x1 @ x2`; stacks of matrices broadcast, a vector is a row or column.
 

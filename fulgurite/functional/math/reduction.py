@@ -18,6 +18,7 @@ from ...core.ops.elementwise import DIV, EQ, NE, OR, POW, SQRT
 from ...errors import DataError, DTypeError, ShapeError
 from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..common import Axis, apply, as_tensor, astype, floating, wide
+from ..template import templated
 from .elementwise import abs, isfinite, maximum, where
 from .special import exp, log
 
@@ -84,6 +85,7 @@ def _over(total: Tensor, count: Tensor | Size | float) -> Tensor:
     return apply(DIV, total, count * 1.0)
 
 
+@templated
 def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean over axes; that of no elements is NaN.
 

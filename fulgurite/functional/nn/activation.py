@@ -17,6 +17,7 @@ from ..array.movement import chunk, reshape
 from ..autocast import wide_result
 from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import abs, logaddexp, sign, where
+from ..template import templated
 
 
 def _below_top(x: Node, axis: int) -> Node:
@@ -26,6 +27,7 @@ def _below_top(x: Node, axis: int) -> Node:
     return build.apply(SUB, x, build.detach(build.fold("max", x, axis, keepdims=True)))
 
 
+@templated
 def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """Positive numbers with sum 1 along an axis, in proportion to exp(x).
 
@@ -37,6 +39,7 @@ def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     return astype(wrap(build.apply(DIV, powers, total)), wide_result(x))
 
 
+@templated
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """The logarithm of softmax, exact where that is tiny.
 
@@ -48,6 +51,7 @@ def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     return astype(wrap(build.apply(SUB, moved, build.apply(LOG, total))), wide_result(x))
 
 
+@templated
 def relu(x: TensorLike) -> Tensor:
     """x where it is positive, else 0.
 
@@ -79,6 +83,7 @@ def elu(x: TensorLike, alpha: float = 1.0) -> Tensor:
     return where(tensor > 0, tensor, below * alpha)
 
 
+@templated
 def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x)), exact far out on both sides.
 
@@ -93,6 +98,7 @@ def sigmoid(x: TensorLike) -> Tensor:
     return astype(whole - whole * (power / (power + 1)), floating(x).dtype)
 
 
+@templated
 def silu(x: TensorLike) -> Tensor:
     """x * sigmoid(x).
 
@@ -111,6 +117,7 @@ def softplus(x: TensorLike, beta: float = 1.0) -> Tensor:
     return astype(logaddexp(wide(x) * beta, 0.0) / beta, floating(x).dtype)
 
 
+@templated
 def gelu(x: TensorLike, approximate: str = "none") -> Tensor:
     """x times the chance that a normal number is below it; "tanh" is the quicker formula.
 

@@ -53,13 +53,7 @@ def scaled_dot_product_attention(
     q, k, v = (wide(part) for part in parts)
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ShapeError("attention needs (length, size) at least", "give two or more dimensions")
-    if attn_mask is not None and is_causal:
-        raise ArgumentError("a mask and is_causal exclude each other", "put both into the mask")
-    if isinstance(dropout_p, bool) or isinstance(scale, bool):
-        raise ArgumentError(
-            f"dropout_p is {dropout_p!r}, scale is {scale!r}",
-            "give numbers; is_causal and enable_gqa by name",
-        )
+    _check_options(attn_mask is not None and is_causal, dropout_p, scale)
     mask = None if attn_mask is None else as_tensor(attn_mask)
     if enable_gqa:
         heads = _shared_heads(q, k, v)
@@ -78,6 +72,16 @@ def scaled_dot_product_attention(
         shape = out.node.shape
         out = reshape(out, (*shape[:-4], sizes.mul(shape[-4], shape[-3]), *shape[-2:]))
     return astype(out, parts[0].dtype)
+
+
+def _check_options(has_two_masks: bool, dropout_p: float, scale: float | None) -> None:
+    if has_two_masks:
+        raise ArgumentError("a mask and is_causal exclude each other", "put both into the mask")
+    if isinstance(dropout_p, bool) or isinstance(scale, bool):
+        raise ArgumentError(
+            f"dropout_p is {dropout_p!r}, scale is {scale!r}",
+            "give numbers; is_causal and enable_gqa by name",
+        )
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:

@@ -27,8 +27,10 @@ from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import pow
 from ..math.reduction import mean, sum
 from ..results import BatchNorm
+from ..template import templated
 
 
+@templated
 def layer_norm(
     x: TensorLike,
     normalized_shape: int | Sequence[int],
@@ -46,6 +48,7 @@ def layer_norm(
     return _scaled(x, _normal(tensor, axes, eps), weight, bias)
 
 
+@templated
 def rms_norm(
     x: TensorLike,
     normalized_shape: int | Sequence[int],

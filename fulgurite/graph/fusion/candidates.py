@@ -77,7 +77,7 @@ class Candidates:
         yield from crossing
         yield from dict.fromkeys(self.first_passes([*crossing, *good]))
         for candidate in (*good, *crossing):
-            stored = self.stored_beside(candidate)
+            stored = self.extra_outputs(candidate)
             if stored:
                 yield self.with_outputs(candidate, stored)
         yield from pairs
@@ -260,7 +260,7 @@ class Candidates:
             if elements(n.shape) < most and n not in needed
         ])  # fmt: skip
 
-    def stored_beside(self, candidate: FusionCandidate) -> Outputs:
+    def extra_outputs(self, candidate: FusionCandidate) -> Outputs:
         """What others than the inlined segments read of these: statistics, and side outputs.
 
         Elements that wait for the end of their row are not known on the way, unless statistics are.

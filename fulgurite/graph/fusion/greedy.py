@@ -66,6 +66,11 @@ def sizes_in(order: Iterable[Node]) -> set[Node]:
     return found
 
 
+def _turn(node: Node) -> tuple[object, ...]:
+    """How a movement op changes the order of what it moves."""
+    return ((node.src[0].shape, node.arg),) if node.op is PERMUTE else ()
+
+
 class _Greedy:
     """The pass. `outside[n]` is the largest kernel number that reading n from outside needs."""
 
@@ -77,6 +82,7 @@ class _Greedy:
         self.uses = Counter([s for n in (*order, sink) for s in n.src])
         self.home: dict[Node, Group] = {}
         self.base: dict[Node, Node] = {}  # of a movement op: what it moves
+        self.turns: dict[Node, tuple[object, ...]] = {}  # permutations on the way to a value
         self.outside: dict[Node, int] = {}
         self.cost: dict[Node, int] = {}
         self.stored: dict[Node, Group] = {}
@@ -208,11 +214,11 @@ class _Greedy:
             return known
         virtual = is_map(source) and source not in self.forced
         large = self.cheap(source) if virtual else None
-        if (large is None or self.is_dearer(large, source)) and not self.is_widened(source):
+        if (large is None or self.is_costlier(large, source)) and not self.is_widened(source):
             return self.store(source)
         return self.recompute(source)
 
-    def is_dearer(self, large: set[Node], node: Node) -> bool:
+    def is_costlier(self, large: set[Node], node: Node) -> bool:
         """True if reading several values again moves no fewer bytes than to write and read one."""
         again = sum([elements(x.shape) * x.dtype.itemsize for x in large])
         return len(large) > 1 and again >= 2 * elements(node.shape) * node.dtype.itemsize
@@ -315,12 +321,12 @@ class _Greedy:
     # --- each family -----------------------------------------------------------------------------
 
     def virtual(self, node: Node) -> None:
-        """Computed by whoever reads it, unless that is dear and happens twice."""
+        """Computed by whoever reads it, unless that is costly and happens twice."""
         self.recompute(node)
         cost = self.cost[node]
-        dear = cost > BUDGET.shared_recompute_cost and self.uses[node] > 1
-        if node in self.forced or dear or cost > BUDGET.kernel_nodes:
-            reason = "dear and read more than once" if dear else "as much as one kernel may hold"
+        costly = cost > BUDGET.shared_recompute_cost and self.uses[node] > 1
+        if node in self.forced or costly or cost > BUDGET.kernel_nodes:
+            reason = "costly and read more than once" if costly else "as much as a kernel may hold"
             if node in self.forced:
                 reason = "a result"
             self.home[node] = self.open("map", node, self.outside.pop(node), reason)
@@ -331,6 +337,7 @@ class _Greedy:
         group = self.group(source)
         if group is not None and self.stays(node, group):
             self.home[node] = group
+            self.turns[node] = (*self.turns.get(source, ()), *_turn(node))
         if base in self.cost:
             self.cost[node] = self.cost[base]
 
@@ -357,11 +364,17 @@ class _Greedy:
                 target = group if target is None else self.merge(target, group)
         if target is None:
             return None
-        deps = 0
+        deps, turns = 0, set()
         for source in node.src:
             if self.home.get(source) is not target and self.group(source) is not target:
                 number = self.read(source)
                 deps = number if number > deps else deps
+            else:
+                turns.add(self.turns.get(source, ()))
+        if target.kind == "contract":
+            if len(turns) > 1:
+                return None  # a product and its transpose: no tile has both
+            self.turns[node] = turns.pop()
         if target.number is not None and deps > target.number - 1:
             return None
         target.deps = max(target.deps, deps)

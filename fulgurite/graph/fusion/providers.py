@@ -20,11 +20,11 @@ from ..ir.kernel import Kernel
 from ..ir.kernel_kind import KernelKind
 from .budget import BUDGET, FusionBudget
 from .build_schedule import Segment
+from .extract import Extraction, NoPlanError, Producer, extract
 from .machine import CostTable, time_of
 from .proposals import Proposal, Source
 from .report import Alternative, RegionReport
 from .search import RegionSearch, Searcher
-from .select import Extraction, NoPlanError, Producer, extract
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class WideSearcher(Searcher):
             return producer.cost
         outputs = [n for n in producer.makes if isinstance(n, Node)]
         kind = search.kernel_of(producer).kind
-        return timing.nanoseconds + search.cost_beside(search.parts(producer), outputs, kind)
+        return timing.nanoseconds + search.overhead(search.parts(producer), outputs, kind)
 
 
 def near_ties(

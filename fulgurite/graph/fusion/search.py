@@ -25,12 +25,12 @@ from ..ir.kernel import Cut, Kernel
 from .budget import BUDGET, FusionBudget
 from .build_schedule import Segment
 from .candidates import Candidates
+from .extract import Extraction, Producer, extract
 from .machine import NO_WORK, CostTable, Work, spill_time, time_of, work_of
 from .proposals import Proposal, Source
 from .regions import FusionCandidate, Regions
 from .report import Alternative, RegionReport
 from .segments import byte_count, memory_of
-from .select import Extraction, Producer, extract
 from .single_writer import Launch
 from .single_writer_plans import Writers
 
@@ -200,7 +200,7 @@ class RegionSearch:
         """The kernels to run in the place of some segments, and how they were found."""
         report = self.report
         for number, (_, outputs, cut) in enumerate(self.segments):
-            cost = self.who.price(cut[0]) + self.cost_beside([number], outputs)
+            cost = self.who.price(cut[0]) + self.overhead([number], outputs)
             report.greedy += cost
             producer = Producer(f"greedy {number}", tuple(outputs), memory_of(cut), cost)
             self.producers.append(producer)
@@ -406,7 +406,7 @@ class RegionSearch:
         work = replace(work, after=after)
         table, parts = self.who.table, parts_of(candidate)
         least = [0.0 if s.least is None else s.least(work, table) for s in self.who.sources]
-        beside = [self.cost_beside(parts, outputs, s.kind) for s in self.who.sources]
+        beside = [self.overhead(parts, outputs, s.kind) for s in self.who.sources]
         costs = list(map(add, least, beside))
         cost = min(costs, default=inf)
         if cost == inf:
@@ -456,7 +456,7 @@ class RegionSearch:
             self.offers[name] = chosen, found.what
             self.recomputed[name] = self.products_in(candidate)
             self.launches[name] = Launch(found.kind, outputs, needs)
-            cost = found.cost + self.cost_beside(parts_of(candidate), outputs, found.kind)
+            cost = found.cost + self.overhead(parts_of(candidate), outputs, found.kind)
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(candidate.inlined)))
         return bool(proposals)
@@ -477,7 +477,7 @@ class RegionSearch:
             self.report.asked += 1
         return self.known.proposals[key]
 
-    def cost_beside(self, parts: Iterable[int], outputs: Sequence[Node], kind: str = "") -> float:
+    def overhead(self, parts: Iterable[int], outputs: Sequence[Node], kind: str = "") -> float:
         """What a kernel of some segments costs beside its time: memory, and to be compiled."""
         return self.spill(outputs) + self.who.table.compile_time(kind) / self.copies(parts)
 

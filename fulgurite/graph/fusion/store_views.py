@@ -5,7 +5,7 @@ compute on their way are stored by kernels of their own. Movement costs greedy f
 mostly it is nothing: an address. A concatenation is a choice between its parts for every element,
 though, and what is permuted and reshaped may be numbers read one by one (`index_cost`). Such a
 value could be stored: that costs its own kernel, and each kernel that has it inside saves what it
-is dearer by than one that reads memory (`time_of`). The value that saves most is stored first,
+costs more by than one that reads memory (`time_of`). The value that saves most is stored first,
 until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved before some store
 is believed until it is the most. To store a value is always legal: kernels are cut anew, in the
 order they had.
@@ -30,7 +30,7 @@ WHY = "its readers would look up its elements again and again"
 
 
 def store_views(partition: Partition, table: CostTable) -> Partition:
-    """The partition with values stored that are dear to address."""
+    """The partition with values stored that are costly to address."""
     inside = [_views_inside(segment) for segment in partition.segments]
     return _Views(partition, table, inside).stored() if any(inside) else partition
 

@@ -84,7 +84,6 @@ def flatten(
     entries: list[Hashable] = []
     constants: list[int] = []
     buffers: list[Node] = []
-    memory: dict[int, int] = {}
     nodes: list[Node] = []
     assigned: list[Node] = []
     chosen: list[Node] = []
@@ -104,10 +103,8 @@ def flatten(
         if op is CONST and not node.src:
             continue  # written where it is used
         if op is BUFFER:
-            ident, version, shape, device = node.arg
-            place = memory.setdefault(ident, len(buffers))
-            first = buffers[place].arg[1] if place < len(buffers) else version
-            entries.append(("param", node.dtype, place, version - first, shape, device))
+            _, shape, device = node.arg
+            entries.append(("param", node.dtype, device, shape))
             buffers.append(node)
         elif op in _PASSED:
             if op is BIND:
@@ -231,7 +228,7 @@ def restore(
         if not isinstance(entry, tuple) or isinstance(entry[0], DType):
             roots.append(read(entry))
         elif entry[0] == "param":
-            _, dtype, _, _, shape, device = entry
+            _, dtype, device, shape = entry
             nodes.append(param(buffers, shape, dtype, device))
             buffers += 1
         elif entry[0] == "const":

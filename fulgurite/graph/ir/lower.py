@@ -177,6 +177,7 @@ class _Lower:
         self.limits: list[Bounds] = []  # its sound bounds
         self.reach: list[frozenset[int]] = []  # and the axes that it depends on
         self.stores: dict[Node, list[Node]] = {}
+        self.folds: dict[Node, Index] = {}  # reductions with a row for each step of their index
         self.divisions: set[Atom] = set()
         self.guards: dict[Node, None] = {}
 
@@ -200,7 +201,7 @@ class _Lower:
         has_room = root.op is PAD and root.src[0].op is CONTIGUOUS  # which nobody reads
         value = root.src[0] if has_room else root
         sizes = zip(_named(root), value.shape, strict=True)
-        index = tuple([self.axis((d, n, 0), n) for d, n in sizes])
+        index = self.shared(value) or tuple([self.axis((d, n, 0), n) for d, n in sizes])
         if root.op is SCATTER:
             self.stores[root] = self.scatter(root, index)
             return
@@ -210,6 +211,33 @@ class _Lower:
         found = self.value(value, index)
         if root not in self.stores:
             self.stores[root] = [self.store(root, found, index)]
+
+    def shared(self, root: Node) -> Index | None:
+        """The index at which an output meets a reduction that is computed for another output, so
+        that an epilogue in another order of axes is one of the same contraction."""
+        seen = {root}
+        stack: list[tuple[Node, tuple[Node, ...]]] = [(root, ())] if self.folds else []
+        while stack:
+            node, moves = stack.pop()
+            if node in self.folds:
+                index, divisions = self.folds[node], set(self.divisions)
+                for move in reversed(moves):
+                    index = self.carried(move, index)
+                if is_bijection(index, root.shape, self.sizes):
+                    return index
+                self.divisions = divisions
+            turns = node.op is PERMUTE or node.op is RESHAPE
+            if turns or node.op is CONTIGUOUS or node.op.family == "elementwise":
+                below = (*moves, node) if turns else moves
+                stack += [(s, below) for s in node.src if s not in seen]
+                seen.update(node.src)
+        return None
+
+    def carried(self, move: Node, index: Index) -> Index:
+        """The index of a moved value, of that of its source."""
+        if move.op is PERMUTE:
+            return tuple([index[d] for d in move.arg])
+        return self.reshaped(index, move.src[0].shape, move.shape)
 
     # --- driving ---------------------------------------------------------------------------------
 
@@ -259,9 +287,14 @@ class _Lower:
                     stack.append((asked, self.place(at, valid), None))
                     continue
             values[node] = answer
-            fresh = node in self.outputs and node not in self.stores and not place.valid
-            if fresh and is_bijection(place.index, node.shape, self.sizes):
-                self.stores[node] = [self.store(node, answer, place.index)]
+            fresh = node in self.outputs and node not in self.stores
+            folds = node.op is REDUCE and node not in self.folds
+            whole = (fresh or folds) and not place.valid
+            if whole and is_bijection(place.index, node.shape, self.sizes):
+                if fresh:
+                    self.stores[node] = [self.store(node, answer, place.index)]
+                if folds:
+                    self.folds[node] = place.index
         return values[node]
 
     # --- nodes of the body -----------------------------------------------------------------------
@@ -345,7 +378,7 @@ class _Lower:
     def dynamic_index(
         self, value: Node, chosen: Node, size: Size, valid: Sequence[Condition] = ()
     ) -> Affine:
-        """The value of `chosen` as an atom, guarded unless bounds prove that it is inside."""
+        """The value of `chosen` as an atom, with a bounds check unless it is proved inside."""
         low, high = value.bounds or (-1, 0)
         if chosen.bounds is not None:  # of an IOTA, say, only the tensor level knows them
             low, high = max(low, chosen.bounds[0]), min(high, chosen.bounds[1])

@@ -90,11 +90,18 @@ def admit(entry: Entry, node: Node) -> None:
 
 
 @compiled
+def entries_of(nodes: Iterable[Node]) -> list[Entry]:
+    """The live entries whose roots some nodes are."""
+    found: list[Entry] = []
+    for node in nodes:
+        slots = list(node.tensors) if node.tensors else ()
+        found += [e for slot in slots if (e := slot()) is not None and e.node is node]
+    return found
+
+
 def entries_at(node: Node) -> list[Entry]:
     """The live entries whose root a node is."""
-    if not node.tensors:
-        return []
-    return [e for slot in list(node.tensors) if (e := slot()) is not None and e.node is node]
+    return entries_of((node,))
 
 
 give(Entry=Entry, ids=IDS)
@@ -146,10 +153,6 @@ class Registry:
     # --- entries -----------------------------------------------------------------------------
 
     enter, admit = staticmethod(enter), staticmethod(admit)
-
-    def lookup(self, ident: int) -> Entry | None:
-        """The live entry of this id."""
-        return next((entry for entry in self.entries() if entry.id == ident), None)
 
     def entries(self) -> list[Entry]:
         """Those of all live tensors, but of results that nobody has looked at."""
@@ -291,19 +294,11 @@ class Registry:
         """How many buffers have memory."""
         return len(self.holdings())
 
-    def buffer_bytes(self) -> int:
-        """How many bytes they hold together."""
-        return sum([storage.nbytes for _, storage in self.holdings()])
-
     def holdings(self) -> list[tuple[Node, Storage]]:
         """Every buffer that has memory, with that memory."""
         with self._lock:
             buffers = [node for node in live_nodes() if node.op is BUFFER]
             return [(b, b.memory) for b in buffers if b.memory is not None]
-
-    def buffers_without_tensor(self) -> list[Node]:
-        """Buffers with memory that are the root of no live tensor."""
-        return [b for b, _ in self.holdings() if not any(entries_at(b))]
 
     # --- the becomes-map ---------------------------------------------------------------------
 
@@ -361,8 +356,7 @@ class Registry:
         """The entries above the keys, found through the parents of live nodes."""
         nodes = above(keys)
         self.visited += len(nodes)
-        found = [entry for node in nodes for entry in entries_at(node)]
-        return sorted(dict.fromkeys(found), key=lambda entry: entry.id)
+        return sorted(dict.fromkeys(entries_of(nodes)), key=lambda entry: entry.id)
 
 
 def _is_leaf(node: Node) -> bool:

@@ -137,7 +137,7 @@ def _changed(entry: Hashable, change: Any) -> Hashable:
     if isinstance(entry[0], DType):
         return entry[0], change(entry[1])
     if entry[0] == "param":
-        return *entry[:4], change(entry[4]), entry[5]
+        return *entry[:3], change(entry[3])
     if entry[0] == "const":
         return "const", (entry[1][0], change(entry[1][1]))
     op, dtype, arg, *sources = entry
@@ -233,7 +233,8 @@ def expressed(column: tuple[int, ...], known: Known) -> Expression | None:
 
 def _multiple(column: tuple[int, ...], known: Known) -> Expression | None:
     for other, expression in known.items():
-        factor = column[0] // other[0]
+        a, b = next((r for r in zip(column, other, strict=True) if r[1]), (0, 1))  # not a size of 0
+        factor = a // b
         if factor and all([a == factor * b for a, b in zip(column, other, strict=True)]):
             return key_of(multiplied(dict(expression), {(): factor}))
     return None

@@ -1,4 +1,4 @@
-"""What is read from memory: sources of the user's native kernels and of loops, multiplied bytes.
+"""Materialised operands: sources of the user's native kernels and of loops, multiplied bytes.
 
 In: a SINK. Out: the same graph, in which every source of a native call or a loop is a value that
 some kernel stores or a param: what is only moved, a number or a count is laid out in memory first,
@@ -28,7 +28,7 @@ from ..ir.kernel_kind import KernelKind
 from ..ir.queries import elements, is_contraction, unmoved
 
 
-def in_memory(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
+def materialize_operands(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
     """The graph with the sources of native calls and loops, and multiplied bytes, laid out.
 
     So are factors of 16 bits of which every element is multiplied `reuse` times, unless that is 0.

@@ -197,13 +197,8 @@ def _sum_of_one(
     if windows.reach() <= windows.stride:
         zeros = last and windows.reach() < windows.stride and not _is_stored(x)
         return _apart(CONTIGUOUS(x) if zeros else x, windows)  # zeros need no products
-    steps: list[Step | tuple[int, ...]] = []
-    core, own = x, windows
-    for _ in range(LIMITS.unwindow_ops):
-        below = _below(core, windows, steps)
-        if below is None:
-            break
-        core, windows = below
+    own = windows
+    core, windows, steps = _core(x, windows)
     factors = _factors(core, windows)
     if factors is None:
         return _slices(x, own) if own.taps() <= slices else None
@@ -219,6 +214,17 @@ def _sum_of_one(
     phases = [_phase(core, factors, windows, axes, phase) for phase in range(windows.stride)]
     stored = [CONTIGUOUS(_above(phase, steps)) for phase in phases]
     return _interleaved(stored, own.place, windows.length)
+
+
+def _core(x: Node, windows: Windows) -> tuple[Node, Windows, list[Step | tuple[int, ...]]]:
+    """What is below the ops that can as well work on sums, its windows, and those ops."""
+    steps: list[Step | tuple[int, ...]] = []
+    for _ in range(LIMITS.unwindow_ops):
+        below = _below(x, windows, steps)
+        if below is None:
+            break
+        x, windows = below
+    return x, windows, steps
 
 
 def _above(value: Node, steps: Sequence[Step | tuple[int, ...]]) -> Node:

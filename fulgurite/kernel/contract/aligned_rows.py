@@ -1,4 +1,4 @@
-"""Memory layout of matrices between kernels: rows begin at multiples of 16 elements.
+"""Padded leading dimensions: rows of matrices between kernels begin at multiples of 16 elements.
 
 In: a `Schedule`. Out: the same schedule in which matrices that products read or write, whose rows
 are no multiple of that (50,257 classes in 16 bits), are stored with room behind each row.

@@ -14,7 +14,7 @@ have one order; of the other factor, the window's weights, those with a window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...core.node import Node, Shape, toposort
 from ...core.ops.effect import CONTIGUOUS
@@ -127,8 +127,13 @@ def _asked(kernel: Kernel) -> tuple[frozenset[int], frozenset[int]]:
         for accesses in (stores, *factors):
             images |= _images(accesses, shapes, sizes, roles)
         others |= {n.arg[0] for loads in factors for n in loads}
-    windows = [p for p in others - images if images and len(_image(shapes[p])) > 3]
-    return frozenset(images), frozenset(windows)
+    windows = _windows(others - images, shapes) if images else frozenset[int]()
+    return frozenset(images), windows
+
+
+def _windows(params: Iterable[int], shapes: Sequence[Shape]) -> frozenset[int]:
+    """The params among some that are weights of a window."""
+    return frozenset([p for p in params if len(_image(shapes[p])) > 3])
 
 
 def _products(order: Sequence[Node]) -> Iterator[tuple[Roles, list[list[Node]]]]:

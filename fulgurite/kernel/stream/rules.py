@@ -34,9 +34,9 @@ def saturate(roots: Sequence[Node], sizes: Sequence[int]) -> tuple[list[Node], R
     return terms.nodes(classes), report
 
 
-def rules(terms: Terms, laws: Sequence[Law] = LAWS) -> list[Rewrite]:
+def rules(terms: Terms) -> list[Rewrite]:
     """Laws over some terms."""
-    return [_rule(terms, law) for law in laws]
+    return [_rule(terms, law) for law in LAWS]
 
 
 def _rule(terms: Terms, law: Law) -> Rewrite:

@@ -25,7 +25,9 @@ from ...graph.ir.reshape_groups import CannotLower
 Pair = tuple[Node, Node]
 
 
-def in_pairs(kernel: IndexKernel, dtypes: Sequence[DType]) -> tuple[IndexKernel, tuple[DType, ...]]:
+def complex_to_real(
+    kernel: IndexKernel, dtypes: Sequence[DType]
+) -> tuple[IndexKernel, tuple[DType, ...]]:
     """The kernel without complex numbers."""
     order = toposort([kernel.body])
     stored = [n.arg[0] for n in order if n.op is STORE]

@@ -20,7 +20,7 @@ from ...core.ops.leaf import CONST
 from ...graph.ir.lower import IndexKernel
 
 
-def moved_as_bits(
+def move_as_bits(
     kernel: IndexKernel, dtypes: Sequence[DType]
 ) -> tuple[IndexKernel, tuple[DType, ...]]:
     """The kernel whose plain moves of small floats are moves of whole numbers."""

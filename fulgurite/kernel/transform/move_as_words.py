@@ -1,4 +1,4 @@
-"""Bytes that are only moved, moved by fours.
+"""Widened copies: bytes that are only moved, moved as words of four.
 
 In: an `IndexKernel` and the dtypes of its params. Out: the same kernel over numbers of 32 bits, a
 fourth of the steps along one axis, where it does nothing but move bytes that are neighbours along
@@ -15,14 +15,14 @@ from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import WHERE
 from ...core.ops.index import LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK
-from ...graph.ir.affine import Affine
+from ...graph.ir.affine import Affine, Atom
 from ...graph.ir.bodies import transformed
 from ...graph.ir.lower import IndexKernel
 
 WORD = uint32.itemsize
 
 
-def moved_as_words(
+def move_as_words(
     kernel: IndexKernel, dtypes: Sequence[DType]
 ) -> tuple[IndexKernel, tuple[DType, ...]]:
     """The kernel whose moves of bytes are moves of words, if it has no others."""
@@ -61,14 +61,19 @@ def _byte_axis(kernel: IndexKernel, order: Sequence[Node]) -> int | None:
     if not all(_moves_bytes(n) for n in order):
         return None
     places = [n.arg[1] for n in order if n.op in (LOAD, STORE)]
-    asked = [index for n in order for index in _asked(n)]
-    atoms = {atom for index in (*places, *asked) for atom, _ in index[1]}
-    fixed = {atom for index in asked for atom, _ in index[1]}
-    if not all(isinstance(atom, int) for atom in atoms):
+    fixed = _atoms([index for n in order for index in _asked(n)])
+    if not all(isinstance(atom, int) for atom in fixed | _atoms(places)):
         return None
-    sizes = {a: n for a, n in enumerate(kernel.axes) if isinstance(n, int) and a not in fixed}
-    fits = [a for a, n in sizes.items() if not n % WORD and _is_whole(places, a)]
-    return fits[0] if fits else None
+    for axis, size in enumerate(kernel.axes):
+        whole = isinstance(size, int) and not size % WORD
+        if whole and axis not in fixed and _is_whole(places, axis):
+            return axis
+    return None
+
+
+def _atoms(indices: Sequence[Affine]) -> set[Atom]:
+    """What indices are made of."""
+    return {atom for index in indices for atom, _ in index[1]}
 
 
 def _moves_bytes(node: Node) -> bool:

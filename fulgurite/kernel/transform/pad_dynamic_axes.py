@@ -24,7 +24,7 @@ from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
 
 
-def fixed_sizes(kernel: IndexKernel) -> IndexKernel:
+def pad_dynamic_axes(kernel: IndexKernel) -> IndexKernel:
     """The kernel at the upper bound of its sizes."""
     limits = {a: _value(n) for a, n in enumerate(kernel.axes) if not isinstance(n, int)}
     order = toposort([kernel.body])

@@ -13,10 +13,10 @@ from ...core.dtype import DType
 from ...core.passes import Level, Pass, show, verify_index
 from ...core.shape import size_text
 from ...graph.ir.lower import IndexKernel
-from .complex_to_real import in_pairs
+from .complex_to_real import complex_to_real
 from .merge_axes import merge_axes
-from .move_as_bits import moved_as_bits
-from .pad_dynamic_axes import fixed_sizes
+from .move_as_bits import move_as_bits
+from .pad_dynamic_axes import pad_dynamic_axes
 
 
 class TypedKernel(NamedTuple):
@@ -40,8 +40,8 @@ INDEX = Level("index", verify=lambda value, name: verify_index(value.kernel.body
 
 
 TRANSFORMS: tuple[Pass, ...] = (
-    Pass("complex_to_real", lambda v, c: v.of(*in_pairs(*v)), INDEX, INDEX),
-    Pass("pad_dynamic_axes", lambda v, c: v.of(fixed_sizes(v.kernel)), INDEX, INDEX),
-    Pass("move_as_bits", lambda v, c: v.of(*moved_as_bits(*v)), INDEX, INDEX),
+    Pass("complex_to_real", lambda v, c: v.of(*complex_to_real(*v)), INDEX, INDEX),
+    Pass("pad_dynamic_axes", lambda v, c: v.of(pad_dynamic_axes(v.kernel)), INDEX, INDEX),
+    Pass("move_as_bits", lambda v, c: v.of(*move_as_bits(*v)), INDEX, INDEX),
     Pass("merge_axes", lambda v, c: v.of(merge_axes(v.kernel)), INDEX, INDEX),
 )

@@ -23,7 +23,7 @@ from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices, is_scatter
 from .merge_axes import Line, argument
 from .tables import VectorTable
-from .vector_axis import across
+from .vector_axis import transpose_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Map:
         least = table.lanes // 2 if len(self.stores) == 1 else FORM.min_interleaved_lanes
         if self.sizes[lane] < least:
             return False
-        return across(self.order, self.free, self.sizes, lane, table) is None
+        return transpose_axis(self.order, self.free, self.sizes, lane, table) is None
 
     def is_literal(self, lane: int) -> bool:
         """True if the text should know steps of lanes: they are 1, or there are many results."""

@@ -6,7 +6,7 @@ parts: one writes the fold of each block of its longest axis, one folds the bloc
 needs the fold then loads it, so that later parts, without the fold, have more axes to share out.
 The size of a block depends on sizes alone, never on the number of threads. Where a table says
 `hoist`, what follows from the folds alone is a part of its own, and stored (loop-invariant code
-motion). A dear epilogue of many folds is a part of its own too: there its lanes are results,
+motion). A costly epilogue of many folds is a part of its own too: there its lanes are results,
 beside the folds it was one at a time.
 """
 
@@ -24,6 +24,7 @@ from ...core.ops.elementwise import CAST
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ...core.passes import show
+from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Affine
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, nearest
@@ -69,7 +70,7 @@ def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Par
     free = free_axes(order)
     long = [f for f in folds if _is_long(f, free, sizes, table)]
     splitter = _Splitter(kernel, sizes, free, params, table)
-    if not long or units(order, free, sizes, table) >= table.enough:
+    if not long or units(order, free, sizes, table) >= _enough(kernel, long, free, table):
         ends = _before_epilogue(kernel, order, free, sizes, table)
         return splitter.split_epilogue(ends) if ends else ([Part(kernel)], [])
     return splitter.split(order, long)
@@ -85,13 +86,57 @@ def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitT
     if table.units is not None:
         return table.units
     grid, vector = grid_axes(order, free), vector_axis(order, free, sizes, table.vector)
-    return prod([-(-sizes[a] // (table.unit_elements if a == vector else 1)) for a in grid])
+    others = prod([sizes[a] for a in grid if a != vector])
+    if vector not in grid:
+        return others
+    most = unit_elements(order, free, sizes, table, sizes[vector], others)
+    return others * -(-sizes[vector] // most)
+
+
+def unit_elements(
+    order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable, size: int,
+    units: int,
+) -> int:  # fmt: skip
+    """Elements of a unit along a vector axis of some size: of folds that are costly fewer, where
+    `units` along other axes are too few. Short pieces of rows cost little beside the work."""
+    folds = any(n.op is FOLD for n in order)
+    if table.costly is None or not folds or any(map(varies, sizes)):
+        return table.unit_elements
+    work = [(n.op.cost, prod([sizes[a] for a in free[n]])) for n in order]
+    total, most = sum([cost * count for cost, count in work]), max([n for _, n in work], default=0)
+    if total <= table.costly * most:
+        return table.unit_elements
+    parts = min(table.enough, total // table.block)  # each worth a task
+    least = 2 * table.vector.lanes
+    pieces = max(1, parts // max(1, units))
+    return min(table.unit_elements, -(-size // (pieces * least)) * least)
+
+
+def _enough(kernel: IndexKernel, long: Sequence[Node], free: Free, table: SplitTable) -> int:
+    """Units from which folds stay whole: few where costly values that they take in are results too.
+
+    Parts share no such values, and would compute them twice.
+    """
+    if table.costly is None:
+        return table.enough
+    inside = {
+        n for fold in long for n in fold.slice if n is not fold and free[n] >= set(fold.arg[1])
+    }  # fmt: skip
+    seen: dict[Node, None] = {}
+    stack = list(kernel.body.src)
+    while stack:
+        node = stack.pop()
+        if node not in seen and node not in long:
+            seen[node] = None
+            stack += node.src
+    twice = sum([n.op.cost for n in seen if n in inside]) > table.costly
+    return table.enough // 4 if twice else table.enough
 
 
 def _before_epilogue(
     kernel: IndexKernel, order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable
 ) -> list[Node]:
-    """The folds that a dear epilogue is computed from, one number at a time; none if there is none.
+    """The folds that a costly epilogue is computed from, one number at a time; or none.
 
     Each store has one element for each of the folds, whose lanes are not along the results.
     """
@@ -103,14 +148,28 @@ def _before_epilogue(
         return []
     if vector_axis(order, free, sizes, table.vector) in grid:
         return []
-    inside = {node for fold in ends for node in (fold, *fold.slice)}
-    cost = sum([n.op.cost for n in order if n not in inside and free[n]])
-    return ends if cost * prod([sizes[a] for a in grid]) >= table.epilogue else []
+    cost = _cost_outside(ends, order, free) * prod([sizes[a] for a in grid])
+    return ends if cost >= table.epilogue else []
+
+
+def _cost_outside(folds: Sequence[Node], order: Sequence[Node], free: Free) -> int:
+    """What one result costs beyond some folds: its epilogue."""
+    inside = {node for fold in folds for node in (fold, *fold.slice)}
+    return sum([n.op.cost for n in order if n not in inside and free[n]])
 
 
 def _is_long(fold: Node, free: Free, sizes: Sequence[int], table: SplitTable) -> bool:
     count: int = prod([sizes[a] for a in fold.arg[1]])
     return count >= table.short and count * prod([sizes[a] for a in free[fold]]) >= table.long
+
+
+def _levels(folds: Sequence[Node]) -> dict[Node, int]:
+    """How many of some folds, given sources first, are above each other below each, with it."""
+    found: dict[Node, int] = {}
+    for fold in folds:
+        below = set(fold.slice) - {fold}
+        found[fold] = 1 + max([found[f] for f in found if f in below], default=0)
+    return found
 
 
 class _Splitter:
@@ -126,10 +185,7 @@ class _Splitter:
         self.stored: set[Node] = set()  # stores of the kernel that an earlier part does
 
     def split(self, order: Sequence[Node], long: Sequence[Node]) -> tuple[list[Part], Shared]:
-        levels: dict[Node, int] = {}
-        for fold in long:  # sources first
-            below = set(fold.slice) - {fold}
-            levels[fold] = 1 + max([levels[f] for f in levels if f in below], default=0)
+        levels = _levels(long)
         groups: dict[tuple[int, tuple[int, ...], frozenset[int]], list[Node]] = {}
         for fold in sorted(long, key=levels.__getitem__):
             groups.setdefault((levels[fold], fold.arg[1], self.free[fold]), []).append(fold)

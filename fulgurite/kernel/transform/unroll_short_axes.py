@@ -40,7 +40,7 @@ from .vector_axis import Free, grid_axes, vector_axis
 Steps = Mapping[int, int]  # the steps at which axes are fixed
 
 
-def unrolled(kernel: IndexKernel, table: UnrollTable, vectors: VectorTable) -> IndexKernel:
+def unroll_short_axes(kernel: IndexKernel, table: UnrollTable, vectors: VectorTable) -> IndexKernel:
     """The kernel without short axes that are in the way of lanes, where it has some."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]

@@ -1,10 +1,10 @@
-"""Which axis becomes lanes, and which axes are a grid of independent units.
+"""Loop order: which axis becomes lanes (is vectorised), and which are a grid of parallel units.
 
 In: a kernel's body. Out: numbers of axes. The vector axis is the one along which most memory is
 read and written with step 1, so that lanes are neighbours; where there is none, the longest axis
 of a load. If it is too short to fill a vector, another axis may be better though its elements are
 a few steps apart: what both would cost is counted. The grid is what all stores share and no fold,
-scan or sort needs whole. A map may read across memory: `across` says along which axis.
+scan or sort needs whole. `transpose_axis` is the one that a map reads across memory.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ def _cost(
     return total
 
 
-def across(
+def transpose_axis(
     order: Sequence[Node],
     free: Free,
     sizes: Sequence[int],
     vector: int | None,
     table: VectorTable,
 ) -> tuple[int, list[Node]] | None:
-    """An axis along which loads have neighbours that lie far apart for lanes, and those loads.
+    """The axis along which loads of a map are transposed, as lanes would read far apart; and they.
 
-    They are of maps alone: squares of such memory are turned before the map runs over them.
+    Squares of such memory are transposed before the map runs over them.
     """
     grid = grid_axes(order, free)
     if vector not in grid or any(n.op in (FOLD, RUN, ORDER) or is_scatter(n) for n in order):

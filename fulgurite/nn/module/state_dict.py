@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import build
-from ...core.dtype import DType, dtype_of
+from ...core.dtype import DType
 from ...core.node import Node
 from ...errors import ArgumentError, DataError, DTypeError, ShapeError
 from ...graph.ir.registry import REGISTRY
 from ...interop.dlpack import from_dlpack
-from ...runtime.device import device_names, get_device, has_device
+from ...runtime.device import device_or_dtype
 from ...tensor import Tensor, no_grad
 from ...tree import rebound
 from .pytree import KINDS
@@ -128,16 +128,11 @@ def moved(module: Module, targets: Sequence[object]) -> None:
     dtype: DType | None = None
     device: str | None = None
     for target in targets:
-        if has_device(target):
-            device = get_device(target).name
+        found = device_or_dtype(target)
+        if isinstance(found, str):
+            device = found
             continue
-        try:
-            dtype = dtype_of(target)
-        except DTypeError:
-            raise DTypeError(
-                f"{target!r} is neither an element type nor a device",
-                f"a dtype such as float32, or a device: {', '.join(device_names())}",
-            ) from None
+        dtype = found
         if not dtype.is_inexact:
             raise DTypeError(f"a module is not cast to {dtype}", "use a float dtype")
     for _, tensor in [*module.named_parameters(), *module.named_buffers()]:

@@ -4,10 +4,11 @@ In: a store. Out: a digest of all that this package's code is, or None where tha
 there are no sources to read, or one was changed after it was loaded. It is part of the key of every
 kept plan, so a plan that other sources made is never found. No list of folders to forget one in:
 every `.py` file counts, wherever it is, but for folders that only make graphs (`FRONT_ENDS`), which
-no layer of the compiler can import. Reading them all takes ten times as long as asking the file
-system for their status, so the hash is kept in the store under a digest of the status (size, times,
-inode), and read again when that differs. Status alone would not do: archives and images hand out
-equal times, and a copy of the package on another machine has other times and the same code.
+no layer of the compiler can import; what is kept of a whole model depends on them too (`whole`).
+Reading them all takes ten times as long as asking the file system for their status, so the hash is
+kept in the store under a digest of the status (size, times, inode), and read again when that
+differs. Status alone would not do: archives and images hand out equal times, and a copy of the
+package on another machine has other times and the same code.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class Source(NamedTuple):
     inode: int
 
 
-def sources(package: str = PACKAGE) -> list[Source]:
-    """Every Python file of a package that plans depend on, in order."""
+def sources(package: str = PACKAGE, whole: bool = False) -> list[Source]:
+    """Every Python file of a package that plans depend on, or the whole of it, in order."""
+    left_out = frozenset() if whole else FRONT_ENDS
     found: list[Source] = []
     folders = [""]
     while folders:
@@ -51,7 +53,7 @@ def sources(package: str = PACKAGE) -> list[Source]:
                     s = entry.stat()
                     row = (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
                     found.append(Source(folder + name, *row))
-                elif "." in name or name == "__pycache__" or (name in FRONT_ENDS and not folder):
+                elif "." in name or name == "__pycache__" or (name in left_out and not folder):
                     continue
                 elif entry.is_dir():
                     folders.append(f"{folder}{name}/")
@@ -90,23 +92,31 @@ def is_stale(found: list[Source], loaded: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def fingerprint(store: Store, loaded: int) -> str | None:
+def fingerprint(store: Store, loaded: int, whole: bool = False) -> str | None:
     """What this process runs, by its content; None: unknown."""
-    return fingerprint_of(PACKAGE, store, loaded)
+    known = None if whole else _walked.get(loaded)  # all of them were asked for a moment ago
+    return fingerprint_of(PACKAGE, store, loaded, whole, known)
 
 
-def fingerprint_of(package: str, store: Store, loaded: int) -> str | None:
+_walked: dict[int, list[Source]] = {}
+
+
+def fingerprint_of(
+    package: str, store: Store, loaded: int, whole: bool = False, known: list[Source] | None = None
+) -> str | None:
     """The digest of a package's sources, from the store if their status is known there."""
     try:
-        found = sources(package)
+        found = sources(package, whole) if known is None else known
         if not found or is_stale(found, loaded):
             return None
+        if whole:
+            _walked[loaded] = [s for s in found if s.path.partition("/")[0] not in FRONT_ENDS]
         status = status_digest(found, package)
         kept = store.get("sources", status)
         if kept is not None and is_hex(name := kept.decode("ascii", "replace")):
             return name
         name = content_digest(found, package)
-        if sources(package) != found:  # somebody writes to them right now
+        if sources(package, whole) != found:  # somebody writes to them right now
             return None
     except OSError:
         return None

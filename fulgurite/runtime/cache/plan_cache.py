@@ -105,11 +105,14 @@ class PlanCache:
             return []
 
 
-def build_of(store: Store) -> str | None:
-    """Which sources this process runs; None: they were changed since, or cannot be read."""
+def build_of(store: Store, whole: bool = False) -> str | None:
+    """Which sources this process runs; None: they were changed since, or cannot be read.
+
+    Those that plans depend on, or the whole package.
+    """
     with FORK_LOCK:
         from . import fingerprint
-    return fingerprint.fingerprint(store, LOADED)
+    return fingerprint.fingerprint(store, LOADED, whole)
 
 
 def kept_plans(device: str, options: Options, normal: Normal) -> PlanCache | None:

@@ -10,7 +10,7 @@ from the graph at hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,11 @@ class StoredKernel(Kernel):
 
 def dump(plan: Plan, normal: Normal) -> bytes:
     """The bytes that stand for a plan."""
+    return json.dumps(described(plan, normal), separators=(",", ":")).encode()
+
+
+def described(plan: Plan, normal: Normal) -> dict[str, Any]:
+    """A plan in numbers, texts, lists and dicts."""
     places = places_of(normal)
     numbers: dict[int, int] = {}
     kernels: list[list[Any]] = []
@@ -136,14 +141,13 @@ def dump(plan: Plan, normal: Normal) -> bytes:
         for item, compiled in zip(schedule.items, plan.kernels, strict=True)
     ]  # fmt: skip
     sizes = [layout.arena_bytes, layout.live_bytes, layout.input_bytes, layout.output_bytes]
-    whole = {
+    return {
         "inputs": schedule.inputs, "outputs": schedule.outputs,
         "slots": [None if s is None else [s.dtype.name, _shape(s.shape), s.device, s.bits]
                   for s in schedule.slots],
         "kernels": kernels, "items": items, "offsets": list(layout.offsets.items()),
         "sizes": sizes, "aliases": schedule.aliases,
     }  # fmt: skip
-    return json.dumps(whole, separators=(",", ":")).encode()
 
 
 def places_of(normal: Normal) -> dict[Any, int]:
@@ -169,8 +173,12 @@ def _shape(shape: Shape) -> list[int | str]:
 
 def load_plan(data: bytes, normal: Normal, where: str) -> Plan | None:
     """The plan of kept bytes; None if some of its code is gone."""
+    return plan_of(json.loads(data), normal, where)
+
+
+def plan_of(whole: Mapping[str, Any], normal: Normal, where: str) -> Plan | None:
+    """The plan that was described; None if some of its code is gone."""
     device = get_device(where)
-    whole = json.loads(data)
     kernels = []
     for kind, inputs, name, text, launch in whole["kernels"]:
         kernel = StoredKernel(kind, inputs, name, text)

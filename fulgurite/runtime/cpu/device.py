@@ -124,7 +124,7 @@ class CpuDevice(HostDevice):
         return generator.CpuCodeGenerator()
 
     @property
-    def byte_words(self) -> bool:  # type: ignore[override]
+    def vnni_layout(self) -> bool:  # type: ignore[override]
         """True if an instruction multiplies bytes by fours as memory has them: VNNI, not AMX."""
         from ...codegen.cpu.target import target
 

@@ -208,7 +208,7 @@ class Program:
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
 
     def resized(
-        self, schedule: Callable[[], Schedule], results: Callable[[int], Result],
+        self, schedule: Callable[[], Schedule], results: Callable[[Result], Result],
         code: Sequence[Native | StepCode], layout: Layout,
     ) -> Program | None:  # fmt: skip
         """This program for other sizes: its records, with the numbers of other launches.
@@ -218,20 +218,28 @@ class Program:
         """
         if not self.entry or self.loops:
             return None
-        words, items = array("q", self.records[0]), self.items
+        words = array("q", self.records[0])
         changed = [*compress(count(), map(is_not, self.code, code))]
+        known: dict[tuple[int, int], list[Any]] = {}  # launches of kernels that come often
         for number in changed:
-            item, old, new = items[number], self.code[number], code[number]
-            assert isinstance(old, Native), "a program of one call has no host steps"
-            if not isinstance(new, Native) or not _is_alike(old, new):
-                return None
-            self.frame_layout.patch(words, self.starts[number], number, item, new, self.address)
+            old, new = self.code[number], code[number]
+            launches = known.get((id(old), id(new)))
+            if launches is None:
+                assert isinstance(old, Native), "a program of one call has no host steps"
+                if not isinstance(new, Native) or not _is_alike(old, new):
+                    return None
+                launches = [
+                    array("q", (self.address(symbol), units, shared))
+                    for symbol, units, shared in new.launches
+                ]
+                known[id(old), id(new)] = launches = [array("q", new.numbers), *launches]
+            self.frame_layout.patch(words, self.starts[number], launches)
         made = copy(self)
         made._schedule, made.code, made.layout = schedule, code, layout
         native: Any = [*{id(c): c for c in code}.values()]
         made.workspace = max([c.workspace for c in native], default=0)
         made.shares = any([launch[2] for c in native for launch in c.launches])
-        made.made = [results(place) for place, *_ in self.made]
+        made.made = [*map(results, self.made)]
         made.records, made.entry = [words], words.buffer_info()[0]
         made.segments = [made.entry]
         made.launched = {made.entry: next(iter(self.launched.values()))}

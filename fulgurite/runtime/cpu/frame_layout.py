@@ -8,7 +8,6 @@ the memory of one run at a time, and how memory for each result is made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -117,18 +116,15 @@ class FrameLayout:
         reads, writes = ([self.word[i] - SLOTS for i in part] for part in (item.reads, item.writes))
         return made.records(reads, writes, self.own[made])
 
-    def patch(
-        self, words: Words, at: int, number: int, item: Item, made: Native,
-        address: Callable[[str], int],
-    ) -> None:  # fmt: skip
-        """Write the launches of a kernel over those of the same slots for other sizes."""
-        numbers = array("q", made.numbers)
-        fixed = 8 + len(item.reads) + len(item.writes) + 1 + len(made.variables)
-        fixed += number in self.packed
-        for symbol, units, shared in made.launches:
-            words[at + 2], words[at + 3], words[at + 4] = address(symbol), units, shared
-            words[at + fixed : at + fixed + len(numbers)] = numbers
-            at += fixed + len(numbers)
+    @staticmethod
+    def patch(words: Words, at: int, launches: Sequence[Words]) -> None:
+        """Write a kernel's numbers, and each launch, over those of the same slots."""
+        numbers, *rest = launches
+        for launch in rest:
+            end = at + words[at + 1]  # a record knows its length, and numbers are its last words
+            words[at + 2 : at + 5] = launch
+            words[end - len(numbers) : end] = numbers
+            at = end
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class HeldInputs:
         made = None
         if latest is not None and latest.items is program.items and latest.packed == packed:
             made = latest.resized(
-                lambda: program.schedule, results.__getitem__, code, program.layout
+                lambda: program.schedule, lambda old: results[old[0]], code, program.layout
             )
         if made is None:
             made = Program(

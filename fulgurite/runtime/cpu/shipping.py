@@ -1,4 +1,4 @@
-"""Machine code for another process: the objects of a plan, and of the driver that launches them.
+"""Exported machine code: the objects of a plan, and of the driver that launches them.
 
 In: the code of a plan's kernels. Out: members of a file, and what they are for: the target, and a
 digest of how kernels are launched, in which code and driver must agree. Code for another machine

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import signal
 import threading
 from collections.abc import Callable
 
@@ -73,6 +72,8 @@ class Workers:
         return min(threads, self.count)
 
     def _more(self, threads: int) -> None:
+        import signal  # whose enumerations take longer to make than a small plan to run
+
         # signals are for the threads that Python knows
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:

@@ -1,4 +1,4 @@
-"""Sums over ranks as steps of a plan on the host: their start and the wait for them.
+"""All-reduce as steps of a plan on the host: its start and the wait for it.
 
 In: a kernel that is one START or one WAIT of a param of fixed size. Out: a callable over buffers,
 with all that follows from the kernel alone worked out once: a training step has one for every

@@ -16,6 +16,7 @@ from ...core.node import Node, toposort
 from ...core.op import Array
 from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
+from ...core.symbolic.sym import varies
 from ...graph.ir.kernel import Schedule
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.memory.arena import Layout
@@ -34,9 +35,8 @@ def is_whole(schedule: Schedule) -> bool:
     nodes = toposort([schedule.items[0].kernel.body])
     written = set(schedule.items[0].writes)
     plain = all(i < schedule.inputs for i in schedule.items[0].reads)  # no constants in slots
-    return (
-        plain and not any(n.op in (VAR, CALL) for n in nodes) and written >= set(schedule.outputs)
-    )
+    static = not any([n.op in (VAR, CALL) or any(map(varies, n.shape)) for n in nodes])
+    return plain and static and written >= set(schedule.outputs)
 
 
 def _too_large(node: Node) -> MemoryLimitError:

@@ -1,4 +1,4 @@
-"""Graphs that differ in sizes alone: from the third on, one plan for all of them.
+"""Automatic dynamic shapes: of graphs that differ in sizes alone the third makes a plan for all.
 
 In: a normalised graph that no plan is known for. Out: its plan, if graphs of the same skeleton came
 in two other sizes before: what varies is then given at run time, as constants that change are.

@@ -1,4 +1,4 @@
-"""Values that grow at their end: a concatenation in memory with room, as a list appends.
+"""Amortised growth: a concatenation at the end of memory with room, as a list appends.
 
 In: roots that are to be computed. Out: those that join a value in memory with something behind it,
 known. What is there stays where it is, and only what is new is computed and copied; memory without

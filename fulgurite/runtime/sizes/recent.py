@@ -1,4 +1,4 @@
-"""The latest plans for many sizes, found by one comparison with the graph that they expect.
+"""Inline cache of plans for many sizes: one comparison with the graph that a plan expects.
 
 In: the key of a graph. Out: the plan for its sizes, if a graph of its length came in other sizes
 before. Each plan knows the structure that a graph has for given sizes as one Python function, and

@@ -75,7 +75,7 @@ def _names(structure: Structure) -> list[str]:
     for entry in structure:
         count = len(skeleton_of((entry,))[1])
         if isinstance(entry, tuple) and entry[0] == "param":
-            shape: tuple[int, ...] = entry[4]
+            shape: tuple[int, ...] = entry[3]
             found += [f"axis {d} of input {inputs} = {n}" for d, n in enumerate(shape) if n > 1]
             inputs += 1
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from operator import le
 from typing import Any
@@ -180,6 +180,7 @@ class ScheduleOfSizes:
         self.schedule = schedule
         sizes: dict[Any, int] = {}
         self.slots: dict[int, list[tuple[int, int]]] = {}  # that vary: axes, and by which size
+        self.shapes: dict[int, Hashable] = {}  # of these slots, the same for equal ones
         for place, slot in enumerate(schedule.slots):
             if slot is not None and any([varies(n) for n in slot.shape]):
                 self.slots[place] = [
@@ -187,6 +188,8 @@ class ScheduleOfSizes:
                     for axis, n in enumerate(slot.shape)
                     if varies(n)
                 ]
+                fixed = [None if varies(n) else n for n in slot.shape]
+                self.shapes[place] = (slot.dtype, *fixed, *self.slots[place])
         self.evaluate = evaluator([n.key for n in sizes], names)
 
     def at(self, values: tuple[int, ...]) -> Schedule:
@@ -196,6 +199,22 @@ class ScheduleOfSizes:
         for place in self.slots:
             slots[place] = self.slot_at(place, sizes)
         return self.schedule._replace(slots=tuple(slots))
+
+    def results_at(self, values: tuple[int, ...]) -> Callable[[Any], Any]:
+        """A function from results of other sizes to those of these; slots of one shape share."""
+        from ..cpu.frame_layout import result_of
+
+        sizes, known = self.evaluate(*values), dict[Hashable, tuple[Any, ...]]()
+
+        def result(old: Any) -> Any:
+            shape = self.shapes.get(old[0])
+            if shape is None:
+                return old
+            if shape not in known:
+                known[shape] = result_of(self.slot_at(old[0], sizes), old[0])[1:]
+            return (old[0], *known[shape])
+
+        return result
 
     def slot_at(self, place: int, sizes: Sequence[int]) -> Slot:
         """A slot with these numbers for the sizes that vary."""
@@ -279,7 +298,6 @@ class SizedPlan:
     def _made(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
         from ..cpu.executor import Program
-        from ..cpu.frame_layout import result_of
 
         known = {kernel: kernel.at(values) for kernel in self.distinct}
         code: Any = [known[kernel] for kernel in self.kernels]
@@ -287,11 +305,9 @@ class SizedPlan:
         latest = next(reversed(self._plans.values())).executor if self._plans else None
         if isinstance(latest, Program):
             of_sizes = self.at_sizes  # not this plan: nothing holds itself
-            sizes = of_sizes.evaluate(*values)
             executor: Any = latest.resized(
-                lambda: of_sizes.at(values),
-                lambda place: result_of(of_sizes.slot_at(place, sizes), place), code, layout,
-            )  # fmt: skip
+                lambda: of_sizes.at(values), of_sizes.results_at(values), code, layout
+            )
             if executor is not None:
                 return PlanOfSizes(self.device, of_sizes, layout, executor)
         schedule = self.at_sizes.at(values)

@@ -1,4 +1,4 @@
-"""Plans of graphs whose sizes are variables (`fg.Var`): one schedule, a plan for each size.
+"""Symbolic shapes: graphs whose sizes are variables (`fg.Var`), one schedule, a plan for each size.
 
 In: a graph with variables among its sizes. Out: a `Plan` that runs for any values. Variables that
 are sizes become ints that remember how they came about (`core/symbolic`), so work and memory follow

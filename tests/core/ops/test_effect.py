@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -147,14 +146,6 @@ def test_ranks_that_differ_do_not_pass_the_check() -> None:
 
 def _outer(a: Array, b: Array) -> Array:
     return np.outer(a, b)
-
-
-@pytest.fixture
-def clean_hosts() -> Iterator[None]:
-    before = dict(HOST_FUNCTIONS)
-    yield
-    HOST_FUNCTIONS.clear()
-    HOST_FUNCTIONS.update(before)
 
 
 def test_a_host_function_is_called_with_arrays() -> None:

@@ -49,7 +49,7 @@ def test_a_shared_value_is_spread_without_hiding_what_it_expands() -> None:
 
 def test_an_example_has_no_value() -> None:
     x = leaf(np.ones((4, 3)))
-    with pytest.raises(ArgumentError, match="value of one example is not known"):
+    with pytest.raises(ArgumentError, match="value of one example or rank is not known"):
         evaluate([EXAMPLE(x, arg=1) + 1.0], {x: np.ones((4, 3))})
     assert EXAMPLE.check(EXAMPLE(leaf(np.ones(())), arg=1)) == "a number holds no examples"
 

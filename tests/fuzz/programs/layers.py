@@ -89,6 +89,56 @@ def convolution_block(w: Writer, x: str) -> str:
     return w.function("relu", y)
 
 
+@step(10, (4,))
+def channels_last(w: Writer, x: str) -> str:
+    """The same picture with its channels last in memory."""
+    return w.say(f"{x}.permute((0, 2, 3, 1)).contiguous().permute((0, 3, 1, 2))")
+
+
+@step(24, (4,))
+def separable_block(w: Writer, x: str) -> str:
+    """Widened, by channel, gated by its mean, narrowed: with channels last, and perhaps a pool."""
+    y, channels = x, w.shape(x)[1]
+    if w.often(0.6):
+        y = channels_last(w, y)
+    if w.often(0.5):
+        wide = w.one(4, 6, 8, 12, 16)
+        y = w.function("relu", w.function("conv2d", y, w.weight(wide, channels, 1, 1)))
+    y = _by_channel(w, y)
+    if w.often(0.4):
+        y = _gated(w, y)
+    if w.often(0.6):
+        outer = w.one(channels, channels, 3, 8, 16)
+        y = w.function("conv2d", y, w.weight(outer, w.shape(y)[1], 1, 1))
+    if w.shape(y) == w.shape(x):
+        y = w.say(f"{x} + {y}")
+    if w.often(0.3):
+        y = channels_last(w, y)
+    end = w.one("", "", "mean", "avg_pool2d", "max_pool2d")
+    if end == "mean":
+        return w.say(f"{y}.mean((2, 3))")
+    return w.function(end, y, w.one("2", "3, stride=2, padding=1", "3, stride=1")) if end else y
+
+
+def _by_channel(w: Writer, x: str) -> str:
+    """A convolution of every channel by itself, and an activation."""
+    channels, size = w.shape(x)[1], w.one(3, 3, 5)
+    weight, bias = w.weight(channels, 1, size, size), w.weight(channels) if w.often(0.6) else ""
+    more = keywords(stride=w.one(None, None, 2), padding=w.one(size // 2, 1), groups=channels)
+    y = w.function("conv2d", listed(x, weight, bias, more))
+    act = w.one("", "relu", "hardswish", "silu", "sigmoid")
+    return w.function(act, y) if act else y
+
+
+def _gated(w: Writer, x: str) -> str:
+    """Squeeze and excite: every channel times a gate that its mean decides."""
+    channels, inner = w.shape(x)[1], w.one(2, 4)
+    mean = w.say(f"{x}.mean((2, 3), keepdims=True)", f"{x}.mean((2, 3), keepdim=True)")
+    hidden = w.function("silu", w.function("conv2d", mean, w.weight(inner, channels, 1, 1)))
+    gate = w.function("conv2d", hidden, w.weight(channels, inner, 1, 1))
+    return w.say(f"{x} * {w.function('sigmoid', gate)}")
+
+
 # --- pools ---------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,12 @@ def picture(w: Writer) -> str:
     return w.input((w.one(1, 2, 2, 4), w.one(1, 2, 3, 3, 4), side, other), letter="x")
 
 
+def features(w: Writer) -> str:
+    """(batch, many channels, height, width): vectors of channels, and some left over."""
+    side = w.one(4, 5, 6, 7, 8, 9)
+    return w.input((1, w.one(8, 12, 16, 17), side, side if w.often(0.7) else 5), letter="x")
+
+
 def line(w: Writer) -> str:
     """(batch, channels, length)."""
     return w.input((w.one(1, 2, 4), w.one(1, 2, 3, 4), w.one(6, 9, 12, 16, 32, 64)), letter="x")
@@ -44,5 +50,5 @@ def rows(w: Writer) -> str:
 
 
 START: list[tuple[float, Callable[[Writer], str]]] = [
-    (10, picture), (6, line), (2, volume), (6, tokens), (3, rows),
+    (10, picture), (4, features), (6, line), (2, volume), (6, tokens), (3, rows),
 ]  # fmt: skip

@@ -28,8 +28,8 @@ def test_a_value_that_is_moved_in_several_ways_is_computed_for_each() -> None:
 
 def test_a_value_in_windows_is_computed_for_every_window() -> None:
     x = ones(4, 64, 64)
-    plain, dear = [work(fg.max_pool2d(y, 3, 1)).elementwise for y in (x, fg.exp(x))]
-    assert dear - plain > 8 * work(fg.exp(x)).elementwise
+    plain, costly = [work(fg.max_pool2d(y, 3, 1)).elementwise for y in (x, fg.exp(x))]
+    assert costly - plain > 8 * work(fg.exp(x)).elementwise
 
 
 @pytest.mark.device("hosts")  # the GPU's machine model has other prices

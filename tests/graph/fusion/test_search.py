@@ -21,6 +21,7 @@ from fulgurite.core.node import Node
 from fulgurite.graph.fusion import has_choice
 from fulgurite.graph.fusion import search as choosing
 from fulgurite.graph.fusion.budget import BUDGET
+from fulgurite.graph.fusion.extract import Producer, extract
 from fulgurite.graph.fusion.machine import (
     CostTable,
     least_time,
@@ -31,7 +32,6 @@ from fulgurite.graph.fusion.machine import (
 from fulgurite.graph.fusion.proposals import Proposal, Source
 from fulgurite.graph.fusion.providers import Timing, WideSearcher
 from fulgurite.graph.fusion.search import Searcher
-from fulgurite.graph.fusion.select import Producer, extract
 from fulgurite.graph.ir.kernel import Kernel, Schedule
 from fulgurite.graph.ir.limits import LIMITS
 from fulgurite.kernel.stream import online, rules

@@ -1,4 +1,4 @@
-"""Tests of graph/fusion/store_views.py and index_cost.py: what is dear to address is stored."""
+"""Tests of graph/fusion/store_views.py and index_cost.py: what is costly to address is stored."""
 
 from collections.abc import Callable
 from typing import Any

@@ -195,8 +195,8 @@ def agrees(*roots: Node, exact: bool = False) -> None:
     arrays: dict[Node, Array] = {}
     for node in toposort(roots):
         if node.op is BUFFER:
-            whole = numbers.integers(0, 3, node.arg[2])
-            free = whole if exact or node.dtype.is_integer else numbers.standard_normal(node.arg[2])
+            whole = numbers.integers(0, 3, node.arg[1])
+            free = whole if exact or node.dtype.is_integer else numbers.standard_normal(node.arg[1])
             arrays[node] = np.asarray(free).astype(node.dtype.numpy)
     for options in ({}, {"simplify": False}, {"fuse": False}):
         assert fuzz.problem(fuzz.Graph(list(roots), arrays, exact), **options) is None
@@ -213,7 +213,7 @@ def agrees_in_one_kernel(*roots: Node) -> IndexKernel:
     """All roots in one kernel, run over poisoned memory."""
     buffers = [n for n in toposort(roots) if n.op is BUFFER]
     numbers = np.random.default_rng(1)
-    arrays = {b: numbers.integers(0, 5, b.arg[2]).astype(b.dtype.numpy) for b in buffers}
+    arrays = {b: numbers.integers(0, 5, b.arg[1]).astype(b.dtype.numpy) for b in buffers}
     outputs = [
         np.full([n for n in root.shape if isinstance(n, int)], 165).astype(root.dtype.numpy)
         for root in roots
@@ -276,6 +276,37 @@ def test_an_output_met_at_all_its_elements_is_stored_on_the_way() -> None:
     first = ADD(x, x)
     kernel = agrees_in_one_kernel(first, EXP(build.permute(first, (1, 0))))
     assert len(kernel.axes) == 2
+
+
+TURNS: list[Callable[[Node], Node]] = [
+    lambda a: build.permute(a, (0, 2, 1)),
+    lambda a: build.permute(a, (2, 0, 1)),
+    lambda a: build.permute(build.reshape(a, (2, 1, 3, 4)), (3, 1, 0, 2)),
+    lambda a: build.reshape(build.permute(ADD(a, a), (2, 1, 0)), (4, 3, 1, 2)),
+    lambda a: build.contiguous(build.permute(a, (1, 2, 0))),
+    lambda a: build.permute(build.reshape(a, (6, 2, 2)), (1, 0, 2)),
+    lambda a: build.permute(build.reshape(a, (6, 4)), (1, 0)),
+    lambda a: build.reshape(build.permute(a, (2, 0, 1)), (8, 3)),
+]
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_outputs_in_several_orders_share_the_reduction_that_they_are_made_of(
+    turn: Callable[[Node], Node],
+) -> None:
+    product = matmul(memory(2, 3, 5), memory(2, 5, 4))
+    turned = turn(product)
+    first, second = MUL(product, memory(2, 3, 4)), EXP(turned)
+    for outputs in ((first, second), (second, first), (first, product, second)):
+        kernel = agrees_in_one_kernel(*outputs)
+        assert len(nodes_of(kernel, FOLD)) == 1 and kernel.divisions == 0
+
+
+def test_a_product_and_its_transpose_in_one_value_are_two_reductions() -> None:
+    product = matmul(memory(4, 3), memory(3, 4))
+    both = ADD(product, build.permute(product, (1, 0)))
+    for outputs in ((both,), (both, EXP(product)), (EXP(product), both)):
+        assert len(nodes_of(agrees_in_one_kernel(*outputs), FOLD)) == 2
 
 
 def _shifted_rows(a: Node) -> Node:

@@ -64,3 +64,10 @@ def test_a_product_of_two_sizes_is_one_and_a_coincidence_ends() -> None:
 
 def test_nothing_varies_in_equal_sizes() -> None:
     assert fit([(2, 3), (2, 3)]) is None
+
+
+def test_a_size_that_was_0_at_first_has_multiples_too() -> None:
+    found = fit([(0, 0, 6), (3, 6, 6), (5, 10, 6), (0, 0, 6)])
+    assert found is not None and len(found.variables) == 1
+    assert found.holds((7, 14, 6), (3, 6, 6)) and not found.holds((7, 15, 6), (3, 6, 6))
+    assert fit([(0, 3, 0), (2, 0, 0), (0, 0, 1)]) is not None  # products of which are all 0

@@ -10,7 +10,7 @@ from fulgurite.core.ops.effect import CONTIGUOUS
 from fulgurite.core.ops.leaf import SINK
 from fulgurite.core.passes import show
 from fulgurite.graph.ir.lower import IndexKernel
-from fulgurite.graph.passes.materialize_operands import in_memory
+from fulgurite.graph.passes.materialize_operands import materialize_operands
 from fulgurite.tensor import wrap
 
 RNG = np.random.default_rng(2)
@@ -53,7 +53,7 @@ def heads(merge: tuple[int, ...]) -> list[fg.Tensor]:
 def rows_first(tensors: list[fg.Tensor]) -> tuple[list[fg.Tensor], list[Shape]]:
     """The same values as tensor cores want them, and what is stored for that."""
     sink = SINK(*[t.entry.node for t in tensors])
-    found = in_memory(sink, toposort([sink]), 64)
+    found = materialize_operands(sink, toposort([sink]), 64)
     stored = [n.shape for n in toposort([found]) if n.op is CONTIGUOUS]
     return [wrap(root) for root in found.src], stored
 

@@ -12,7 +12,7 @@ from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.kernel.transform.complex_to_real import in_pairs
+from fulgurite.kernel.transform.complex_to_real import complex_to_real
 
 pytest.importorskip("llvmlite")
 
@@ -98,10 +98,10 @@ def test_what_has_no_form_in_pairs_says_so() -> None:
     x = param(0, SHAPE, complex64)
     for root in (EXP(x), reduce_node("mul", x, (1,))):
         with pytest.raises(CannotLower, match="complex"):
-            in_pairs(lower(SINK(root), 1), [complex64, complex64])
+            complex_to_real(lower(SINK(root), 1), [complex64, complex64])
 
 
 def test_a_kernel_of_real_numbers_is_left_alone() -> None:
     kernel = lower(SINK(NEG(param(0, SHAPE, float32))), 1)
-    assert in_pairs(kernel, [float32, float32]) == (kernel, (float32, float32))
-    assert in_pairs(kernel, [bool_, bool_])[0] is kernel
+    assert complex_to_real(kernel, [float32, float32]) == (kernel, (float32, float32))
+    assert complex_to_real(kernel, [bool_, bool_])[0] is kernel

@@ -14,7 +14,7 @@ from fulgurite.core.node import toposort
 from fulgurite.graph.ir.affine import ZERO
 from fulgurite.graph.ir.kernel import params_of
 from fulgurite.graph.ir.lower import IndexKernel, lower
-from fulgurite.kernel.transform.drop_implied_masks import assumed
+from fulgurite.kernel.transform.drop_implied_masks import drop_implied_masks
 from fulgurite.runtime.host.index_interpreter import Runner
 
 WORKS: dict[str, tuple[Callable[[fg.Tensor], fg.Tensor], int]] = {  # and what is left
@@ -31,6 +31,8 @@ WORKS: dict[str, tuple[Callable[[fg.Tensor], fg.Tensor], int]] = {  # and what i
         )[0],
         0,
     ),
+    "rows that are padded": (lambda x: fg.pad((x - x[0]) * x[1], ((2, 1), (0, 0))), 0),
+    "both that are padded": (lambda x: fg.pad((x - x[0]) * x[1], ((2, 1), (1, 0))), 0),
     "nothing padded": (lambda x: x / 3.0, 0),
 }
 
@@ -47,7 +49,7 @@ def test_values_are_as_they_were_and_scalars_are_read_at_once(work: str) -> None
     y = function(fg.Tensor(np.ones((6, 9), np.float32)))
     for item in fg.schedule(y).items:
         kernel = lower(item.kernel.body, item.kernel.inputs)
-        after = assumed(kernel)
+        after = drop_implied_masks(kernel)
         params = params_of(item.kernel)
         sizes = [prod([n for n in p.shape if isinstance(n, int)]) for p in params]
         rng = np.random.default_rng(0)
@@ -66,7 +68,7 @@ def test_a_condition_that_nobody_asks_around_it_stays() -> None:
     y = fg.Tensor(np.ones(8, np.float32)) * ones  # 0 where the padding is
     (item,) = fg.schedule(y).items
     kernel = lower(item.kernel.body, item.kernel.inputs)
-    assert numbers(assumed(kernel)) == numbers(kernel)
+    assert numbers(drop_implied_masks(kernel)) == numbers(kernel)
 
 
 def test_what_is_read_with_and_without_padding_is_read_once() -> None:
@@ -74,9 +76,21 @@ def test_what_is_read_with_and_without_padding_is_read_once() -> None:
     y, pull = fg.vjp(lambda x: fg.max_pool2d(fg.relu(x), 3, 2, 1), x)
     (dx,) = pull(fg.ones(y.shape))
     item = fg.schedule(dx).items[-1]
-    kernel = assumed(lower(item.kernel.body, item.kernel.inputs))
+    kernel = drop_implied_masks(lower(item.kernel.body, item.kernel.inputs))
     loads = [n for n in toposort([kernel.body]) if n.op.name == "load"]
     sizes = [prod([n for n in p.shape if isinstance(n, int)]) for p in params_of(item.kernel)]
     folded = {n for fold in toposort([kernel.body]) if fold.op.name == "fold" for n in fold.slice}
     images = [n for n in loads if sizes[n.arg[0]] == 128 and n not in folded]
     assert len(images) == 1 and not images[0].arg[2]
+
+
+def test_a_number_of_columns_is_read_whatever_rows_are_padding() -> None:
+    def f(x: fg.Tensor, v: fg.Tensor, rows: int, columns: int) -> int:
+        y = fg.pad(x * v, ((rows, 1), (columns, 0)))
+        (item,) = fg.schedule(y).items
+        after = drop_implied_masks(lower(item.kernel.body, item.kernel.inputs))
+        return sum(n.op.name == "load" and bool(n.arg[2]) for n in toposort([after.body]))
+
+    x, v = fg.Tensor(np.ones((6, 9), np.float32)), fg.Tensor(np.ones(9, np.float32))
+    assert f(x, v, 1, 0) == 1  # the matrix
+    assert f(x, v, 1, 2) == 2

@@ -10,7 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.dtype import int8, uint8, uint32
 from fulgurite.graph.ir.lower import IndexKernel, lower
-from fulgurite.kernel.transform.move_as_words import moved_as_words
+from fulgurite.kernel.transform.move_as_words import move_as_words
 from tests.codegen.cpu.launch import run
 
 RNG = np.random.default_rng(203)
@@ -26,7 +26,7 @@ def bytes_(*shape: int, kind: str = "uint8") -> fg.Tensor:
 
 
 def test_a_padding_around_whole_words_moves_words() -> None:
-    found, dtypes = moved_as_words(
+    found, dtypes = move_as_words(
         kernel(fg.pad(bytes_(5, 6, 8), ((1, 1), (2, 0), (0, 0)), constant_values=9)), (uint8, uint8)
     )
     assert found.axes == (7, 8, 2) and dtypes == (uint32, uint32)
@@ -45,7 +45,7 @@ def test_a_padding_around_whole_words_moves_words() -> None:
 )
 def test_what_is_no_move_of_words_stays_as_it_is(made: Any) -> None:
     same = kernel(made())
-    assert moved_as_words(same, (uint8, uint8))[0] is same
+    assert move_as_words(same, (uint8, uint8))[0] is same
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])

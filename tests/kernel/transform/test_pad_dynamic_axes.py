@@ -13,7 +13,7 @@ from fulgurite.core.ops.indexing import gather
 from fulgurite.core.ops.leaf import SINK, param, variable
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.graph.ir.lower import lower
-from fulgurite.kernel.transform.pad_dynamic_axes import fixed_sizes
+from fulgurite.kernel.transform.pad_dynamic_axes import pad_dynamic_axes
 
 pytest.importorskip("llvmlite")
 
@@ -34,9 +34,9 @@ def both(root: Node, inputs: list[Array], n: int) -> tuple[Array, Array]:
 
 def test_axes_become_fixed_and_known_ones_stay() -> None:
     kernel = lower(SINK(-param(0, (3, N), float32)), 1)
-    assert fixed_sizes(kernel).axes == (3, MOST)
+    assert pad_dynamic_axes(kernel).axes == (3, MOST)
     plain = lower(SINK(-param(0, (3, 4), float32)), 1)
-    assert fixed_sizes(plain) is plain
+    assert pad_dynamic_axes(plain) is plain
 
 
 @pytest.mark.parametrize("n", [0, 1, 16, 36, 37])

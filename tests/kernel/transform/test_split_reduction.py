@@ -64,7 +64,7 @@ def test_folds_that_need_each_other_are_split_in_order() -> None:
     assert units_of(parts[-1].kernel) >= SPLIT.enough
 
 
-def test_a_dear_epilogue_of_many_folds_is_a_map_of_its_own() -> None:
+def test_a_costly_epilogue_of_many_folds_is_a_map_of_its_own() -> None:
     x = ones(4096, 1024)
     parts, shared = split(kernel(fg.silu(x.sum(axis=1)) * x.max(axis=1)), 2, SPLIT)
     assert [folds(p.kernel) for p in parts] == [2, 0] and [n for _, n in shared] == [4096] * 2
@@ -104,3 +104,28 @@ def test_blocks_cover_the_axis_and_depend_on_sizes_alone() -> None:
         ((_, steps),) = first.windows.values()
         count = first.kernel.axes[-1]
         assert isinstance(count, int) and (count - 1) * steps < size <= count * steps
+
+
+def depthwise_and_its_mean(channels: int, size: int) -> list[fg.Tensor]:
+    """A depthwise convolution with channels last, which is a result, and its mean over pixels."""
+    x, total = ones(size + 4, size + 4, channels), None
+    w = ones(25, channels)
+    for tap in range(25):
+        term = x[tap // 5 : tap // 5 + size, tap % 5 : tap % 5 + size] * w[tap]
+        total = term if total is None else total + term
+    assert total is not None
+    return [total, total.mean(axis=(0, 1))]
+
+
+def test_costly_values_that_are_results_too_are_computed_once_in_short_units() -> None:
+    for channels in (96, 240, 250):
+        (item,) = fg.schedule(*depthwise_and_its_mean(channels, 14)).items
+        whole = merge_axes(lower(item.kernel.body, item.kernel.inputs))
+        parts, shared = split(whole, 4, SPLIT)
+        assert [p.kernel for p in parts] == [whole] and not shared
+        assert units_of(whole) >= channels // 32
+
+
+def test_cheap_columns_stay_whole_rows_of_memory() -> None:
+    assert units_of(kernel(ones(40, 96).sum(axis=0))) == 1
+    assert units_of(kernel((ones(40, 96) * 2 + 1).max(axis=0))) == 1

@@ -16,7 +16,7 @@ from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.graph.ir.queries import indices
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.kernel.transform.unroll_short_axes import unrolled
+from fulgurite.kernel.transform.unroll_short_axes import unroll_short_axes
 from fulgurite.runtime.host.index_interpreter import Runner
 
 LOOPS = CPU.loops
@@ -43,7 +43,7 @@ def changes(y: fg.Tensor) -> list[tuple[IndexKernel, IndexKernel]]:
             kernel = merge_axes(lower(item.kernel.body, item.kernel.inputs))
         except CannotLower:
             continue
-        after = unrolled(kernel, LOOPS.unroll, LOOPS.vector)
+        after = unroll_short_axes(kernel, LOOPS.unroll, LOOPS.vector)
         rng = np.random.default_rng(0)
         sizes = [prod([n for n in p.shape if isinstance(n, int)]) for p in params]
         given = [rng.integers(-3, 4, n).astype(p.dtype.numpy)

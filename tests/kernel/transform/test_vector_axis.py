@@ -8,7 +8,7 @@ from fulgurite.core.node import Node, toposort
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.queries import free_axes
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.kernel.transform.vector_axis import across, grid_axes, vector_axis
+from fulgurite.kernel.transform.vector_axis import grid_axes, transpose_axis, vector_axis
 
 
 def ones(*shape: int) -> fg.Tensor:
@@ -55,7 +55,7 @@ def test_an_axis_too_short_for_lanes_leaves_them_to_a_longer_one() -> None:
 def turned(x: fg.Tensor) -> int | None:
     """The size of the axis that a map reads across, if it does."""
     order, free, sizes = read(x)
-    found = across(order, free, sizes, vector_axis(order, free, sizes, VECTOR), VECTOR)
+    found = transpose_axis(order, free, sizes, vector_axis(order, free, sizes, VECTOR), VECTOR)
     return None if found is None else sizes[found[0]]
 
 

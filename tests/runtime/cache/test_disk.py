@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -33,13 +33,6 @@ from tests.stores import (
     swap_for_a_pipe,
 )
 from tests.threads import together
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(Store(tmp_path / "cache", BIG)) as made:
-        yield made
-
 
 # ---- storing and finding ----
 

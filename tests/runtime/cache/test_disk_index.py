@@ -3,7 +3,7 @@
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -25,13 +25,6 @@ from tests.stores import (
     swap_for_a_link,
     swap_for_a_pipe,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(Store(tmp_path / "cache", BIG)) as made:
-        yield made
-
 
 # ---- a damaged index ----
 

@@ -180,9 +180,7 @@ class _RowSums(FunctionBuilder):
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
             offsets = [self.get(table.offsets, n) for n in numbers]
-            whole = piece if together == _PIECES else e.let(f"and i64 {piece}, {-_PIECES}")
-            masks = self.at(table.masks, self.mul(whole, "%steps"), "i32")  # for all of them
-            masks = self.at(masks, self.sub(piece, whole), "i16") if whole != piece else masks
+            masks = self.masks(table, piece)
 
             def once(time: str, totals: list[str]) -> list[str]:
                 right = self.at("%right", self.mul(time, "%next_right"), self.outside[1])
@@ -217,14 +215,26 @@ class _RowSums(FunctionBuilder):
 
             sums = e.loop("0", "%times", 1, zero, once) if self.is_tall else once("0", [])
             for u, n in enumerate(numbers):
-                mask = self.chosen(self.get(table.lanes, n, "i32"))
-                place = self.get(table.places, n)
-                for row in range(self.rows):
-                    goal = self.at("%sums", self.add(place, self.mul(str(row), "%width")))
-                    self.write(self.joined(sums[row * together + u], goal, mask), goal, mask)
+                self.write_rows(table, n, sums[u::together])
             return []
 
         e.loop("0", count, together, [], group)
+
+    def masks(self, table: _Table, piece: str) -> str:
+        """Where the masks of a piece and of those that go with it are, for all steps of k."""
+        if self.pieces == _PIECES:
+            return self.at(table.masks, self.mul(piece, "%steps"), "i32")
+        whole = self.e.let(f"and i64 {piece}, {-_PIECES}")
+        masks = self.at(table.masks, self.mul(whole, "%steps"), "i32")
+        return self.at(masks, self.sub(piece, whole), "i16")
+
+    def write_rows(self, table: _Table, piece: str, sums: list[str]) -> None:
+        """The sums of a piece, one of each row, to their tile."""
+        mask = self.chosen(self.get(table.lanes, piece, "i32"))
+        place = self.get(table.places, piece)
+        for row, total in enumerate(sums):
+            goal = self.at("%sums", self.add(place, self.mul(str(row), "%width")))
+            self.write(self.joined(total, goal, mask), goal, mask)
 
     def number_of(self, place: str) -> Val:
         """A number of the left operand."""

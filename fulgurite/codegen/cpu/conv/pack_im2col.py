@@ -47,10 +47,10 @@ class Im2colPacker(FunctionBuilder):
         self.registers, self.kind, self.memory = registers, kind, memory
         self.raw = memory_dtype(memory)
         self.outside = scalar_type(self.raw)
-        self.inner = self.outside if registers.packs_fours else scalar_type(registers.dtype)
+        self.inner = self.outside if registers.packs_vnni else scalar_type(registers.dtype)
         self.vector = f"<{self.e.lanes} x {self.inner}>"
-        self.align = 1 if registers.packs_fours else 4
-        if registers.packs_fours:  # on the left bytes with a sign become 128 too large
+        self.align = 1 if registers.packs_vnni else 4
+        if registers.packs_vnni:  # on the left bytes with a sign become 128 too large
             bits = self.e.let(f"trunc i64 {self.number('flipped')} to i8")
             self.flipped = self.e.splat(Val(bits, uint8)).text
         self.whole = f"<{self.e.lanes} x i32>"
@@ -197,7 +197,7 @@ class Im2colPacker(FunctionBuilder):
 
     def taken(self, raw: str) -> str:
         """A vector of dense memory packed."""
-        if not self.registers.packs_fours:
+        if not self.registers.packs_vnni:
             return widen(self.e, raw, self.memory, self.registers.dtype)
         return self.e.let(f"xor {self.vector} {raw}, {self.flipped}")
 
@@ -231,8 +231,8 @@ class Im2colPacker(FunctionBuilder):
         e, lanes = self.e, self.e.lanes
         memory, step = self.dense_source()
         many = self.many
-        if self.registers.packs_fours:
-            self.by_fours(memory, step, "1")
+        if self.registers.packs_vnni:
+            self.to_vnni(memory, step, "1")
             many = e.let(f"select i1 {self.in_panels()}, i64 0, i64 {many}")
         across = self.number("across")
         whole = e.let(f"lshr i64 {self.count}, {lanes.bit_length() - 1}")
@@ -308,10 +308,10 @@ class Im2colPacker(FunctionBuilder):
 
         self.walk(self.tap, ["0"] * SLOTS, taps, tap)
 
-    def by_fours(self, memory: str, apart: str, between: str) -> None:
+    def to_vnni(self, memory: str, apart: str, between: str) -> None:
         """Make bytes numbers of four each, if they go to panels."""
         operands = f"ptr {memory}, i64 {apart}, i64 {between}, {GOAL}"
-        call = f"call void @PART_fours({operands})"
+        call = f"call void @PART_vnni({operands})"
         self.e.branch(self.in_panels(), lambda: self.e.line(call))
 
     def in_panels(self) -> str:
@@ -327,7 +327,7 @@ class Im2colPacker(FunctionBuilder):
         scalar = scalar_type(self.registers.dtype)
         whole, size = f"<{lanes} x {scalar}>", str(self.e.lanes**2)
         square = self.room(scalar, size)
-        other = self.room(scalar, size) if self.registers.packs_fours else ""
+        other = self.room(scalar, size) if self.registers.packs_vnni else ""
         for i in range(self.e.lanes):  # what is never filled is 0, so that no odd number slows sums
             place = self.at(square, str(i * self.e.lanes), scalar)
             e.line(f"store {whole} zeroinitializer, ptr {place}, align 64")
@@ -366,7 +366,7 @@ class Im2colPacker(FunctionBuilder):
                         found = self.taken(raw)
                     else:
                         found = window(number, v)
-                    if self.registers.packs_fours:
+                    if self.registers.packs_vnni:
                         found = e.let(f"zext {self.vector} {found} to {whole}")
                     e.line(f"store {whole} {found}, ptr {place}, align 64")
                     return []
@@ -374,10 +374,10 @@ class Im2colPacker(FunctionBuilder):
                 e.loop("0", many, 1, [], row)
                 across = self.number("across")
                 to = self.at("%to", self.add(self.mul(column, across), goal))
-                place, stride = (other, lanes) if self.registers.packs_fours else (to, across)
+                place, stride = (other, lanes) if self.registers.packs_vnni else (to, across)
                 operands = f"ptr {square}, ptr {place}, i64 {stride}, i64 {lanes}"
                 e.line(f"call void @{turn.name}({operands})")
-                if self.registers.packs_fours:
+                if self.registers.packs_vnni:
                     e.loop("0", lanes, 1, [], lambda row, _: shorten(row, to, across))
                 return []
 

@@ -16,7 +16,7 @@ from ....kernel.contract.im2col import SLOTS
 from ...common.api import FIRST
 from ..gemm.microkernel import Module, Registers, defined, named, transpose
 from ..gemm.tile import LibraryFunction, Tile
-from ..gemm.widen import fours
+from ..gemm.widen import pack_vnni
 from .pack_im2col import Im2colPacker, lanes_function
 from .view_args import PACK_KINDS, ViewOperands, pack_dtypes
 
@@ -30,8 +30,8 @@ def _packer(registers: Registers, number: int, f: Im2colPacker) -> tuple[str, di
     """The function of one kind, and what it declares."""
     ways = {"transposed": f.transposed, "dense transposed": f.transposed, "dense": f.dense}
     ways.get(f.kind, f.straight)()
-    if registers.packs_fours and f.kind != "dense":
-        f.by_fours("%to", str(registers.panel), "%stride")
+    if registers.packs_vnni and f.kind != "dense":
+        f.to_vnni("%to", str(registers.panel), "%stride")
     return defined(f, f"internal void @PART{number}({_ARGUMENTS})")
 
 
@@ -41,7 +41,7 @@ class _Tile(Tile):
     packs = ("tile", "rows", "k-major")
     along_k = "k-major"
     in_rows = ("dense", "rows")
-    keeps = False
+    fuses_packing = False
 
     def columns(self, found: dict[str, str], k: str) -> list[str]:
         f = self.f
@@ -117,7 +117,7 @@ def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
     made = [_packer(registers, number, f) for number, f in enumerate(packers)]
     made.append(lanes_function(registers))
     made += [_pack_launch(registers, memories, side) for side in ("left", "right")]
-    made += [fours(registers)] if registers.packs_fours else []
+    made += [pack_vnni(registers)] if registers.packs_vnni else []
     cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(packers))])
     lines = ["  %kind = load i64, ptr %view", f"  switch i64 %kind, label %done [ {cases} ]"]
     operands = _ARGUMENTS.replace(" noalias", "")

@@ -113,7 +113,7 @@ def _condition_numbers(v: View, along: str) -> dict[Hashable, int]:
 
 def pack_dtypes(registers: Registers, memories: tuple[DType, DType]) -> tuple[DType, ...]:
     """What packers there are: for each dtype in memory; bytes for sums of four are bits."""
-    return (uint8,) if registers.packs_fours else tuple(dict.fromkeys(memories))
+    return (uint8,) if registers.packs_vnni else tuple(dict.fromkeys(memories))
 
 
 class ViewOperands:
@@ -122,7 +122,7 @@ class ViewOperands:
     table: tuple[Hashable, ...] = VIEW_TABLE
 
     def __init__(self, registers: Registers, memories: tuple[DType, DType]) -> None:
-        self.dot = registers.packs_fours
+        self.dot = registers.packs_vnni
         both = [scalar_type(memory_dtype(dtype)) for dtype in memories]
         self.outside = dict(zip(("left", "right"), both, strict=True))
 

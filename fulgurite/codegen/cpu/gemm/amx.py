@@ -40,10 +40,14 @@ def _tiles(name: str, instruction: str, vectors: int, panel: int, twice: bool = 
     rows, of whole panels, reads B from L2 half as often: its sums are all but two of the tiles."""
     places = [f"{_LINE * v}" if v else "" for v in range(vectors)]
     sums = [(f"{at}(%rcx,%r8)", f"%tmm{v}") for v, at in enumerate(places)]
-    stack = 8 * (1 + len(_SAVED))
+    stack, shift, step = 8 * (1 + len(_SAVED)), 4, _step
+    below, low, next_low = list[str](), list[str](), list[str]()
     if twice:
         sums += [(f"{at}(%r11,%r8)", f"%tmm{vectors + v}") for v, at in enumerate(places)]
-    below = ["movq %r8, %r11", "shlq $4, %r11", "addq %rcx, %r11"] if twice else []
+        shift, step = 5, _step_twice
+        below = ["movq %r8, %r11", "shlq $4, %r11", "addq %rcx, %r11"]
+        low = [f"movq %rsi, {_LOW}", f"shlq $4, {_LOW}", f"addq %rdi, {_LOW}"]
+        next_low = [f"addq ${_LINE}, {_LOW}"]
     lines = [
         f"{name}:",
         *[f"pushq {register}" for register in _SAVED],
@@ -64,21 +68,21 @@ def _tiles(name: str, instruction: str, vectors: int, panel: int, twice: bool = 
         "movq %rdi, %rax",
         "movq %rdx, %r10",
         f"movq %r9, {_STEPS}",
-        *([f"movq %rsi, {_LOW}", f"shlq $4, {_LOW}", f"addq %rdi, {_LOW}"] if twice else []),
+        *low,
         ".p2align 4",
         "4:",
-        *(_step_twice if twice else _step)(instruction, places),
+        *step(instruction, places),
         f"addq ${_LINE}, %rax",
-        *([f"addq ${_LINE}, {_LOW}"] if twice else []),
+        *next_low,
         f"addq ${_ROWS * _LINE * panel}, %r10",
         f"decq {_STEPS}",
         "jg 4b",
         *[f"tilestored {tile}, {place}" for place, tile in sums],
         "movq %rsi, %rax",
-        f"shlq ${5 if twice else 4}, %rax",
+        f"shlq ${shift}, %rax",
         "addq %rax, %rdi",
         "movq %r8, %rax",
-        f"shlq ${5 if twice else 4}, %rax",
+        f"shlq ${shift}, %rax",
         "addq %rax, %rcx",
         f"decq {_BLOCKS}",
         "jg 1b",

@@ -5,12 +5,13 @@ function with the arguments of `microkernel._tile`, which says the same in LLVM'
 every other target, and against which this is tested. Which register holds which sum is known
 beforehand, and no sum leaves it before the end; so assembling is all there is to do, in a twentieth
 of the time of compiling. Bits are the same: everything is added up in the same order. Blocks that
-keep what they read of B pack it at no price but that of their stores.
+pack what they read of B (fused packing) do so at no price but that of their stores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..tiling import GEMM
 
@@ -22,56 +23,67 @@ _GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5,
 _FACTORS = ("%zmm0", "%zmm1")  # by turns
 
 
-def register_block(
-    name: str, itemsize: int, rows: int, vectors: int, panel: int, keeps: bool = False,
-    instruction: str = "",
-) -> str:  # fmt: skip
-    """A function that adds rows of A times vectors of columns of B to C; vectors after those of a
-    panel are `beside` it. One that `keeps` reads dense memory, and puts it `to` such panels. The
-    `instruction` adds products to a sum, if it is no multiply-add."""
-    kind = "s" if itemsize == 4 else "d"
-    multiply_add = instruction or f"vfmadd231p{kind}"
-    columns = [f"%zmm{2 + v}" for v in range(vectors)]
-    sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
-    last = rows + GEMM.fetch_result_steps  # steps, during which lines of C are fetched
-    near = [f"prefetcht0 {64 * v}({_FETCHED})" for v in range(vectors)]
-    apart = [f"movq {_argument('step')}, {_FURTHER}", f"leaq (,{_FURTHER},{itemsize}), {_FURTHER}"]
+class _Block(NamedTuple):
+    """A register block: its registers, and what it does with them."""
 
-    def loop(label: int, fetched: list[str], masked: bool) -> list[str]:
+    kind: str  # what instructions of its dtype end with
+    columns: list[str]  # registers of a step's columns of B
+    sums: list[list[str]]
+    panel: int  # vectors of a panel
+    packs: bool
+    multiply_add: str
+
+    def loop(self, label: int, fetched: list[str], masked: bool) -> list[str]:
         """The steps of k that are left."""
         found = [".p2align 4", f"{label}:"]
-        for v, column in enumerate(columns):
+        for v, column in enumerate(self.columns):
             mask = f" {{%k{1 + v}}} {{z}}" if masked else ""
-            place = f"{64 * v}({_B})" if v < panel or keeps else f"({_B},{_BESIDE})"
-            found.append(f"vmovup{kind} {place}, {column}{mask}")
-        for i, row in enumerate(sums):
+            place = f"{64 * v}({_B})" if self.packs else self.place(_B, v)
+            found.append(f"vmovup{self.kind} {place}, {column}{mask}")
+        for i, row in enumerate(self.sums):
             factor = _FACTORS[i % 2]
-            found.append(f"vbroadcasts{kind} {_row(i)}, {factor}")
-            found += [f"{multiply_add} {column}, {factor}, {total}"
-                      for column, total in zip(columns, row, strict=True)]  # fmt: skip
-            if i == rows // 2:
+            found.append(f"vbroadcasts{self.kind} {_row(i)}, {factor}")
+            found += [f"{self.multiply_add} {column}, {factor}, {total}"
+                      for column, total in zip(self.columns, row, strict=True)]  # fmt: skip
+            if i == len(self.sums) // 2:
                 found += fetched
-            if i == rows - 1 and keeps:
-                for v, column in enumerate(columns):
-                    place = f"{64 * v}({_TO})" if v < panel else f"({_TO},{_BESIDE})"
-                    found.append(f"vmovup{kind} {column}, {place}")
         steps = [(_K, _A), (_DOWN, _B), (_FURTHER, _FETCHED)]
-        if keeps:
-            steps.append((f"${64 * panel}", _TO))
+        if self.packs:
+            found += [
+                f"vmovup{self.kind} {column}, {self.place(_TO, v)}"
+                for v, column in enumerate(self.columns)
+            ]
+            steps.append((f"${64 * self.panel}", _TO))
         return [*found, *[f"addq {by}, {what}" for by, what in steps], f"decq {_LEFT}",
                 f"jg {label}b"]  # fmt: skip
 
+    def place(self, panel: str, v: int) -> str:
+        """Where a vector of columns is in a panel, or in the one beside it."""
+        return f"{64 * v}({panel})" if v < self.panel else f"({panel},{_BESIDE})"
+
+
+def register_block(
+    name: str, itemsize: int, rows: int, vectors: int, panel: int, packs: bool = False,
+    instruction: str = "",
+) -> str:  # fmt: skip
+    """A function that adds rows of A times vectors of columns of B to C; vectors after those of a
+    panel are `beside` it. One that `packs` reads dense memory, and puts it `to` such panels (fused
+    packing). The `instruction` adds products to a sum, if it is no multiply-add."""
+    kind = "s" if itemsize == 4 else "d"
+    columns = [f"%zmm{2 + v}" for v in range(vectors)]
+    sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
+    block = _Block(kind, columns, sums, panel, packs, instruction or f"vfmadd231p{kind}")
+    last = rows + GEMM.fetch_result_steps  # steps, during which lines of C are fetched
+    near = [f"prefetcht0 {64 * v}({_FETCHED})" for v in range(vectors)]
+    apart = [f"movq {_argument('step')}, {_FURTHER}", f"leaq (,{_FURTHER},{itemsize}), {_FURTHER}"]
     lines = [f"{name}:", *[f"pushq {register}" for register in _SAVED]]
-    lines += [f"movl {_argument('columns')}, %r13d", "movl $64, %ebx", "cmpl %ebx, %r13d"]
-    lines += ["cmovgl %ebx, %r13d", "movq $-1, %rbx", "bzhiq %r13, %rbx, %rbx"]  # of 8 bits
-    for v in range(vectors):
-        lines += [f"kmovw %ebx, %k{1 + v}", f"shrq ${64 // itemsize}, %rbx"]
+    lines += _masks(vectors, itemsize)
     lines += [
         f"movq {_argument(odd)}, {register}" for odd, register in _APART.items() if odd < rows
     ]
     lines += [
         f"movq {_argument('beside')}, {_BESIDE}",
-        *([f"movq {_argument('to')}, {_TO}"] if keeps else []),
+        *([f"movq {_argument('to')}, {_TO}"] if packs else []),
         f"movq {_argument('ahead')}, {_FETCHED}",
         f"movq {_argument('below')}, {_FURTHER}",
         f"movq {_argument('depth')}, {_LEFT}",
@@ -79,15 +91,24 @@ def register_block(
         f"leaq (,{_DOWN},{itemsize}), {_DOWN}",
         *[f"vpxord {total}, {total}, {total}" for row in sums for total in row],
     ]
-    if not keeps:
+    if not packs:
         lines += [f"testb $1, {_argument('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
-        lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
+        lines += block.loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
         lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
-    lines += [*loop(3, near, masked=True), *apart]  # dense memory ends with its columns
+    lines += [*block.loop(3, near, masked=True), *apart]  # dense memory ends with its columns
     lines += [f"cmpl $0, {_argument('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
     lines += ["4:", *_each(kind, sums, _C, "vmovup")]
     lines += [*[f"popq {r}" for r in reversed(_SAVED)], "vzeroupper", "retq", ".p2align 4"]
     return "\n".join(lines)
+
+
+def _masks(vectors: int, itemsize: int) -> list[str]:
+    """Masks of the columns that there are, from k1 on."""
+    lines = [f"movl {_argument('columns')}, %r13d", "movl $64, %ebx", "cmpl %ebx, %r13d"]
+    lines += ["cmovgl %ebx, %r13d", "movq $-1, %rbx", "bzhiq %r13, %rbx, %rbx"]  # of 8 bits
+    for v in range(vectors):
+        lines += [f"kmovw %ebx, %k{1 + v}", f"shrq ${64 // itemsize}, %rbx"]
+    return lines
 
 
 def _each(kind: str, sums: list[list[str]], at: str, what: str) -> list[str]:
@@ -103,11 +124,11 @@ def _each(kind: str, sums: list[list[str]], at: str, what: str) -> list[str]:
     return lines
 
 
-def keeping(
+def fused_packing(
     arguments: str, itemsize: int, panel: int, shapes: list[tuple[int, int]], ahead: int
 ) -> str:
-    """Text of `microkernel.keeper`: the first rows by a register block that keeps what it reads,
-    which is prefetched some rows `ahead`, the others by the driver."""
+    """Fused packing: the first rows by a register block that packs what it reads, which is
+    prefetched some rows `ahead`, the others by the driver (see `fused_packing_name`)."""
     inner, width = {4: "float", 8: "double"}[itemsize], 64 // itemsize
     (few, some), (fewer, most) = shapes[0], shapes[-1]  # rows and vectors of columns
     lines = [
@@ -136,7 +157,7 @@ def keeping(
         "i64 %cs, i64 %depth, i64 %left, i64 %columns, i1 %first, ptr %ahead)",
         "  ret void",
     ]
-    head = f"define void @PART_keep({arguments}i64 %rows, i64 %columns, i1 %first, ptr %to)"
+    head = f"define void @PART_fused({arguments}i64 %rows, i64 %columns, i1 %first, ptr %to)"
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
 
 

@@ -1,12 +1,13 @@
 """GEMV: one row times a matrix that streams by once, as dot products or as sums of rows (axpy).
 
 In: the registers. Out: the text of a module whose function adds products to a row of sums.
-`gemv_dot` has columns that memory has along k, a few at a time, so that loads and additions
-overlap; lanes run along k and are summed in an order that depends on nothing else. `gemv_axpy` has
-rows of k: with accumulators of some columns in registers, for all of k, where the processor knows
-the pages of the whole matrix (TLB), else a few rows at a time and each for as long as it goes. A
-few steps of float32 are summed by themselves, and those sums in float64: errors do not
-grow with the depth.
+`gemv_dot` has columns that memory has along k, one after the other, as prefetching likes it best,
+or a few at a time where they are so short that their sums would wait, or so long that x leaves L1
+meanwhile; lanes run along k and are summed in an order that depends on nothing else. `gemv_axpy`
+has rows of k: with accumulators of some columns in registers, for all of k, where the processor
+knows the pages of the whole matrix (TLB), else a few rows at a time and each for as long as it
+goes. A few steps of float32 are summed by themselves, and those sums in float64: errors do not grow
+with the depth.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ def gemv_dot(registers: Registers, memories: tuple[DType, DType]) -> Module:
     rest = e.let(f"urem i64 %depth, {width}")
     whole, mask = f.sub("%depth", rest), f.tail(rest)
 
-    def some(column: str, count: int) -> list[str]:
+    def some(column: str, count: int, vectors: int) -> list[str]:
+        """Some columns, each with so many accumulators along k."""
         starts = [row.at("%B", f.mul(f.add(column, str(j)), "%bs"), 1) for j in range(count)]
+        block = vectors * width
 
         def step(k: str, sums: list[str], masked: bool) -> list[str]:
             def vector(memory: str, which: int) -> str:
@@ -56,27 +59,51 @@ def gemv_dot(registers: Registers, memories: tuple[DType, DType]) -> Module:
             found = zip(starts, sums, strict=True)
             return [e.let(multiplied(registers, x, vector(b, 1), c, e.let)) for b, c in found]
 
-        zeros = [(kind, "zeroinitializer")] * count
+        def steps(k: str, sums: list[str]) -> list[str]:
+            found = []
+            for v in range(vectors):
+                found += step(f.add(k, str(v * width)), sums[v * count : (v + 1) * count], False)
+            return found
 
         def piece(k: str, totals: list[str]) -> list[str]:
-            end = f.least(f.add(k, str(_CHAIN * width)), whole)
-            return joined(totals, e.loop(k, end, width, zeros, lambda i, now: step(i, now, False)))
+            end = f.least(f.add(k, str(_CHAIN * block)), blocks)
+            return joined(totals, e.loop(k, end, block, zeros * vectors, steps))
 
         def joined(totals: list[str], sums: list[str]) -> list[str]:
+            while len(sums) > count:  # the upper half onto the lower one
+                half = len(sums) // 2
+                pairs = zip(sums[:half], sums[half:], strict=True)
+                sums = [row.added(*pair, kind) for pair in pairs]
             parts = [part for total in sums for part in row.widened(total)]
             return [row.added(*pair) for pair in zip(totals, parts, strict=True)]
 
+        zeros = [(kind, "zeroinitializer")] * count
+        blocks = f.sub(whole, e.let(f"urem i64 {whole}, {block}"))
         start = [(row.wide, "zeroinitializer")] * (count * row.parts)
-        totals = e.loop("0", whole, _CHAIN * width, start, piece)
-        totals = joined(totals, step(whole, [z for _, z in zeros], True))
+        totals = e.loop("0", blocks, _CHAIN * block, start, piece)
+        left = e.loop(blocks, whole, width, zeros, lambda k, now: step(k, now, False))
+        totals = joined(totals, step(whole, left, True))
         for j in range(count):
             goal = row.at("%C", f.add(column, str(j)))
             row.put_sum(totals[j * row.parts : (j + 1) * row.parts], goal)
         return []
 
-    many = f.sub("%columns", e.let(f"urem i64 %columns, {_UNROLL}"))
-    e.loop("0", many, _UNROLL, [], lambda column, _: some(column, _UNROLL))
-    e.loop(many, "%columns", 1, [], lambda column, _: some(column, 1))
+    def in_turn() -> None:
+        e.loop("0", "%columns", 1, [], lambda column, _: some(column, 1, 2))
+
+    def together() -> None:
+        many = f.sub("%columns", e.let(f"urem i64 %columns, {_UNROLL}"))
+        e.loop("0", many, _UNROLL, [], lambda column, _: some(column, _UNROLL, 1))
+        e.loop(many, "%columns", 1, [], lambda column, _: some(column, 1, 1))
+
+    # alone: one stream, columns long enough for it, and x stays in L1 beside them
+    bytes_ = sum(memory_dtype(memory).itemsize for memory in memories)
+    above = f.sub("%depth", str(2 * _UNROLL * width))
+    most = GEMM.l1_bytes // 2 // bytes_ - 2 * _UNROLL * width
+    alone = e.let(f"icmp ule i64 {above}, {most}")
+    alone = e.let(f"and i1 {alone}, {e.let('icmp eq i64 %bs, %depth')}")
+    e.branch(alone, in_turn)
+    e.branch(e.let(f"xor i1 {alone}, true"), together)
     return row.module("gemv_dot")
 
 

@@ -105,7 +105,7 @@ class Geometry:
             return self.route(s)
         if s.k_major:
             return "k-major"
-        return "rows" if self.packs_rows else "keep" if self.packs_on_the_way else "tile"
+        return "rows" if self.packs_rows else "fused" if self.fuses_packing else "tile"
 
     @property
     def packs_rows(self) -> bool:
@@ -119,7 +119,7 @@ class Geometry:
         return self.tiles.right == "tile" and not gemm.right.is_transposed and near
 
     @property
-    def packs_on_the_way(self) -> bool:
+    def fuses_packing(self) -> bool:
         """True if the first rows of a tile pack its columns while they are multiplied."""
         gemm = self.gemm
         last = gemm.rows - (self.tall - 1) * self.tiles.rows  # rows of the lowest tile
@@ -143,7 +143,7 @@ class Geometry:
     def strides(self, s: Operand) -> tuple[int, int]:
         """The strides of a dense operand on its route."""
         route = self.library_route(s)
-        if route in ("dense", "keep"):
+        if route in ("dense", "fused"):
             return self.dense_strides(s)
         if s.name == "left" or route == "k-major":
             return self.tiles.k_packed, 1
@@ -341,9 +341,9 @@ class Geometry:
         gemm, r = self.gemm, self.gemm.registers
         rows = s.name == "left" or s.k_major
         shape = "rows" if rows else "flat" if self.packs_rows else "panels"
-        bytes_ = 4 if gemm.by_fours else 1  # of an element that is packed, where places are bytes
+        bytes_ = 4 if gemm.uses_vnni else 1  # of an element that is packed, where places are bytes
         across = r.panel if shape == "panels" else self.packed_stride(s) * bytes_
-        kind = 0 if r.packs_fours else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
+        kind = 0 if r.packs_vnni else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
         flipped = 128 if r.dot == "ss" and s.name == "left" else 0
         sizes = gemm.is_near(s, s.along), r.panel, gemm.target.lanes, across
         return view_numbers(v, s.along, shape, *sizes, gemm.kind.is_direct, kind, flipped)

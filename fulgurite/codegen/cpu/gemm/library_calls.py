@@ -21,7 +21,7 @@ from ..llvm.convert import memory_dtype
 from ..llvm.emitter import scalar_type
 from ..loops.function import FunctionBuilder, Numbers
 from .geometry import Geometry
-from .microkernel import Module, block, keeper
+from .microkernel import Module, block, fused_packing_name
 from .pack_dense import pack_dense
 from .skinny import SKINNY, skinny
 from .tile import MICROKERNEL_TYPES, MOVE, TILE, UNITS, pack_launch, pack_units, tile
@@ -185,15 +185,15 @@ class LibraryCalls:
         """The same over dense matrices."""
         gemm, r = self.gemm, self.registers
         left, right = [self.base(f, s, tile_at[0]) for s in (gemm.left, gemm.right)]
-        panel, along_k, keep = self.address(f, block(r), MICROKERNEL_TYPES), "null", "null"
+        panel, along_k, fused = self.address(f, block(r), MICROKERNEL_TYPES), "null", "null"
         if gemm.has_k_contiguous_rows:
             along_k = self.address(f, skinny(r, gemm.has_k_contiguous_columns), SKINNY)
         if r.assembled and not r.pairs:
-            keep = f"@{keeper(block(r))}"
-            f.e.declare(f"void {keep}({MICROKERNEL_TYPES})", keep)
+            fused = f"@{fused_packing_name(block(r))}"
+            f.e.declare(f"void {fused}({MICROKERNEL_TYPES})", fused)
         moves = [self.pack_dense(f, s) for s in (gemm.left, gemm.right)]
         memories = [self.packed(f, s) for s in (gemm.left, gemm.right)]
         operands = [
-            self.table(f), left, right, *memories, *tile_at, panel, along_k, *moves, keep,
+            self.table(f), left, right, *memories, *tile_at, panel, along_k, *moves, fused,
         ]  # fmt: skip
         self.call(f, tile(r), TILE, operands)

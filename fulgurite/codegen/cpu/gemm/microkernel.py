@@ -12,7 +12,7 @@ depend on how tiles are cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from ....core.digest import blake2b
@@ -23,7 +23,7 @@ from ..llvm.masked import declaration, reading, writing
 from ..loops.function import FunctionBuilder
 from ..target import Target
 from ..tiling import GEMM
-from .avx512_asm import keeping, module_assembly, register_block
+from .avx512_asm import fused_packing, module_assembly, register_block
 
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
 SHAPES = {"avx512": (9, 3), "avx2": (6, 2), "sse2": (4, 2), "neon": (8, 2)}
@@ -56,14 +56,14 @@ class Registers:
         return self.target.lanes * 32 // self.dtype.bits
 
     @property
-    def packs_fours(self) -> bool:
-        """True if bytes that lie one by one are put into fours."""
+    def packs_vnni(self) -> bool:
+        """True if bytes that lie one by one are packed by fours (VNNI)."""
         return bool(self.dot) and not self.words
 
     @property
     def has_tiles(self) -> bool:
         """True if blocks are products of AMX tiles."""
-        wanted = {"amx_bf16"} if self.pairs else {"amx_int8"} if self.packs_fours else {"none"}
+        wanted = {"amx_bf16"} if self.pairs else {"amx_int8"} if self.packs_vnni else {"none"}
         return wanted | {"amx_tile"} <= self.target.features
 
     @property
@@ -148,13 +148,13 @@ def block(registers: Registers) -> Module:
         blocks = [register_block(f"PART{r}_{v}", size, r, v, panel, instruction=instruction)
                   for r, v in shapes]  # fmt: skip
         parts = [f"declare dso_local void @PART{r}_{v}()" for r, v in shapes]
-        kept = [(_heights(registers, v)[-1], v) for v in range(panel, registers.most + 1)]
-        blocks += [register_block(f"PART{r}_{v}k", size, r, v, panel, keeps=True) for r, v in kept]
-        parts += [f"declare dso_local void @PART{r}_{v}k()" for r, v in kept]
+        fused = [(_heights(registers, v)[-1], v) for v in range(panel, registers.most + 1)]
+        blocks += [register_block(f"PART{r}_{v}k", size, r, v, panel, packs=True) for r, v in fused]
+        parts += [f"declare dso_local void @PART{r}_{v}k()" for r, v in fused]
         parts = [
             module_assembly(blocks),
             *parts,
-            keeping(_ARGS, size, panel, kept, GEMM.fetch_rows_ahead),
+            fused_packing(_ARGS, size, panel, fused, GEMM.fetch_rows_ahead),
         ]
     else:
         parts = [_tile(registers, rows, vectors) for rows, vectors in shapes]
@@ -271,21 +271,42 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
 
     `assembly.register_block` is the same for floats on AVX-512: change both.
     """
-    inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
-    cells = [(i, v) for i in range(rows) for v in range(vectors)]
-    plain = _masked(registers) and not registers.packs_fours  # which are always packed
+    plain = _masked(registers) and not registers.packs_vnni  # which are always packed
     ways = ("p", "m") if plain else ("p",)  # packed, or dense memory
-    lines: list[str] = []
-    count = 0
+    block = _Block(registers, rows, vectors)
+    block.lines.append("  br i1 %plain, label %m, label %p" if plain else "  br label %p")
+    for way in ways:
+        block.products(way)
+    block.add_to_results(ways)
+    lines = [*block.lines, "  ret void"]
+    if _masked(registers):
+        lines = [*_masks(registers, vectors, "columns", "mask"),
+                 *_masks(registers, vectors, "old", "old"), *lines]  # fmt: skip
+    body = "\n".join(lines)
+    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_arguments(registers)})"
+    return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
-    def let(text: str) -> str:
-        nonlocal count
-        count += 1
-        lines.append(f"  %t{count} = {text}")
-        return f"%t{count}"
 
-    lines.append("  br i1 %plain, label %m, label %p" if "m" in ways else "  br label %p")
-    for w in ways:
+class _Block:
+    """Writes a register block: loops of products, then the sums added to C."""
+
+    def __init__(self, registers: Registers, rows: int, vectors: int) -> None:
+        self.registers, self.rows, self.vectors = registers, rows, vectors
+        self.inner, self.kind = scalar_type(registers.dtype), vector_of(registers)
+        self.cells = [(i, v) for i in range(rows) for v in range(vectors)]
+        self.lines: list[str] = []
+        self.count = 0
+
+    def let(self, text: str) -> str:
+        self.count += 1
+        self.lines.append(f"  %t{self.count} = {text}")
+        return f"%t{self.count}"
+
+    def products(self, w: str) -> None:
+        """The loop over k, its values called after a way: packed, or dense memory."""
+        registers, lines, let, inner, kind = (
+            self.registers, self.lines, self.let, self.inner, self.kind,
+        )  # fmt: skip
         lines += [
             f"{w}:",
             f"  %{w}i = phi i64 [ 0, %entry ], [ %{w}inext, %{w} ]",
@@ -296,29 +317,18 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
         begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
         lines += [
             f"  %{w}c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %{w}r{i}_{v}, %{w} ]"
-            for i, v in cells
+            for i, v in self.cells
         ]
-        columns = []
-        for v in range(vectors):
-            place = let(f"getelementptr {inner}, ptr %{w}b, i64 {v * width}")
-            if v == registers.vectors:
-                place = let(f"getelementptr i8, ptr %{w}b, i64 %beside")
-            if w == "m":
-                below = let(f"getelementptr {inner}, ptr %{w}p, i64 {v * width}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr {below}, i32 0, i32 3, i32 1)")
-                columns.append(let(reading("load", kind, place, f"%mask{v}")))
-            else:
-                columns.append(let(f"load {kind}, ptr {place}, align 1"))
+        columns = [self.column(w, v) for v in range(self.vectors)]
         if w == "p":
             lines.append(f"  call void @llvm.prefetch.p0(ptr %{w}p, i32 0, i32 2, i32 1)")
-        for i in range(rows):
+        for i in range(self.rows):
             number = let(f"load {inner}, ptr {_row(f'%{w}a', i, let)}, align 1")
             first = let(f"insertelement {kind} poison, {inner} {number}, i64 0")
-            spread = let(
-                f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
-            )
-            for v in range(vectors):
-                total = multiplied(registers, spread, columns[v], f"%{w}c{i}_{v}", let)
+            lanes = f"<{registers.width} x i32> zeroinitializer"
+            spread = let(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
+            for v, column in enumerate(columns):
+                total = multiplied(registers, spread, column, f"%{w}c{i}_{v}", let)
                 lines.append(f"  %{w}r{i}_{v} = {total}")
         lines += [
             f"  %{w}anext = getelementptr {inner}, ptr %{w}a, i64 %ks",
@@ -328,38 +338,48 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
             f"  %{w}more = icmp slt i64 %{w}inext, %depth",
             f"  br i1 %{w}more, label %{w}, label %end",
         ]
-    lines.append("end:")
-    for i, v in cells:
-        arms = ", ".join(f"[ %{w}r{i}_{v}, %{w} ]" for w in ways)
-        lines.append(f"  %r{i}_{v} = phi {kind} {arms}")
-    is_float = registers.dtype.kind == "f"
-    nothing = "zeroinitializer"
-    if is_float:  # only -0 adds nothing, not even a sign
-        nothing = let(f"fneg {kind} zeroinitializer")
-    row = "%C"
-    for i in range(rows):
-        for v in range(vectors):
-            place = let(f"getelementptr {inner}, ptr {row}, i64 {v * width}")
-            if _masked(registers):
-                before = let(reading("load", kind, place, f"%old{v}", nothing))
-            else:
-                before = let(f"load {kind}, ptr {place}, align 1")
-                fresh = let("icmp eq i32 %old, 0")
-                before = let(f"select i1 {fresh}, {kind} {nothing}, {kind} {before}")
-            total = let(f"{'fadd' if is_float else 'add'} {kind} {before}, %r{i}_{v}")
-            if _masked(registers):
-                lines.append(f"  {writing('store', kind, total, place, f'%mask{v}')}")
-            else:
-                lines.append(f"  store {kind} {total}, ptr {place}, align 1")
-        if i + 1 < rows:
-            row = let(f"getelementptr {inner}, ptr {row}, i64 %cs")
-    lines.append("  ret void")
-    if _masked(registers):
-        lines = [*_masks(registers, vectors, "columns", "mask"),
-                 *_masks(registers, vectors, "old", "old"), *lines]  # fmt: skip
-    body = "\n".join(lines)
-    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_arguments(registers)})"
-    return f"{head} nounwind {{\nentry:\n{body}\n}}"
+
+    def column(self, w: str, v: int) -> str:
+        """A vector of columns of B; dense memory is prefetched."""
+        let, step = self.let, v * self.registers.width
+        place = let(f"getelementptr {self.inner}, ptr %{w}b, i64 {step}")
+        if v == self.registers.vectors:
+            place = let(f"getelementptr i8, ptr %{w}b, i64 %beside")
+        if w == "p":
+            return let(f"load {self.kind}, ptr {place}, align 1")
+        below = let(f"getelementptr {self.inner}, ptr %{w}p, i64 {step}")
+        self.lines.append(f"  call void @llvm.prefetch.p0(ptr {below}, i32 0, i32 3, i32 1)")
+        return let(reading("load", self.kind, place, f"%mask{v}"))
+
+    def add_to_results(self, ways: Sequence[str]) -> None:
+        """Add the sums of the loop that ran to C, or put them there."""
+        lines, let, kind = self.lines, self.let, self.kind
+        lines.append("end:")
+        for i, v in self.cells:
+            arms = ", ".join(f"[ %{w}r{i}_{v}, %{w} ]" for w in ways)
+            lines.append(f"  %r{i}_{v} = phi {kind} {arms}")
+        nothing, row = "zeroinitializer", "%C"
+        if self.registers.dtype.kind == "f":  # only -0 adds nothing, not even a sign
+            nothing = let(f"fneg {kind} zeroinitializer")
+        for i, v in self.cells:
+            if i and not v:
+                row = let(f"getelementptr {self.inner}, ptr {row}, i64 %cs")
+            self.add_to_result(row, i, v, nothing)
+
+    def add_to_result(self, row: str, i: int, v: int, nothing: str) -> None:
+        """The same of one vector."""
+        let, kind, add = self.let, self.kind, "fadd" if self.registers.dtype.kind == "f" else "add"
+        place = let(f"getelementptr {self.inner}, ptr {row}, i64 {v * self.registers.width}")
+        if _masked(self.registers):
+            before = let(reading("load", kind, place, f"%old{v}", nothing))
+            total = let(f"{add} {kind} {before}, %r{i}_{v}")
+            self.lines.append(f"  {writing('store', kind, total, place, f'%mask{v}')}")
+            return
+        before = let(f"load {kind}, ptr {place}, align 1")
+        fresh = let("icmp eq i32 %old, 0")
+        before = let(f"select i1 {fresh}, {kind} {nothing}, {kind} {before}")
+        total = let(f"{add} {kind} {before}, %r{i}_{v}")
+        self.lines.append(f"  store {kind} {total}, ptr {place}, align 1")
 
 
 _ODD = (1, 3, 5, 7)
@@ -542,14 +562,14 @@ def _driver(registers: Registers) -> str:
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
 
 
-def keeper(module: Module) -> str:
-    """The name of a block's other function, where register blocks are assembled.
+def fused_packing_name(module: Module) -> str:
+    """The name of the block with fused packing, where register blocks are assembled.
 
     Its last argument is memory for a panel, and one more where there are more columns. The first
     rows, of which there are `height` at least, read B as it lies and put it there on their way; it
     is there that all others find it.
     """
-    return f"{module.name}_part_keep"
+    return f"{module.name}_part_fused"
 
 
 def _far(registers: Registers) -> list[str]:

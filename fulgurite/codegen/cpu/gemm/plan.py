@@ -107,14 +107,14 @@ class Gemm:
         return self.problem.k
 
     @property
-    def by_fours(self) -> bool:
-        """True if bytes are multiplied by fours."""
-        return self.registers.packs_fours and not self.kind.is_direct
+    def uses_vnni(self) -> bool:
+        """True if bytes are multiplied by fours (VNNI)."""
+        return self.registers.packs_vnni and not self.kind.is_direct
 
     @property
     def depth(self) -> int:
         """Steps of the micro-kernel over all of k."""
-        group = 4 if self.by_fours else 2 if self.registers.pairs else 1
+        group = 4 if self.uses_vnni else 2 if self.registers.pairs else 1
         return -(-self.steps // group) if group > 1 else self.steps
 
     @property
@@ -160,7 +160,7 @@ class Gemm:
         the functions of GEMV, which convert what they read."""
 
         def is_dense(s: Operand) -> bool:
-            if self.registers.packs_fours or not s.is_dense:
+            if self.registers.packs_vnni or not s.is_dense:
                 return False
             dtype = self.stored(s)
             if self.registers.pairs:

@@ -19,7 +19,7 @@ from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.im2col import View
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_block, k_chunks
-from ....kernel.contract.words import in_words
+from ....kernel.contract.vnni import as_vnni
 from ..target import Target
 from ..tiling import GEMM
 from .microkernel import Registers
@@ -48,7 +48,7 @@ def choose(problem: GemmProblem, machine: Target) -> tuple[Gemm, GemmPlan] | Non
     if multiplies_pairs(problem, machine):
         pairs = bind(problem, Registers(accumulated(problem.fold.dtype), machine, pairs=True))
         gemms += [pairs] if DENSE.applies(pairs) else []
-    gemms += words_of(problem, machine)
+    gemms += vnni_gemms(problem, machine)
     plans = [(gemm, plan) for gemm in gemms if (plan := cheapest(gemm)) is not None]
     return min(plans, key=lambda found: found[1].cost, default=None)
 
@@ -124,12 +124,12 @@ def _stays_worth_it(gemm: Gemm, plan: GemmPlan) -> bool:
     return gemm.rows > GEMM.few_rows and nbytes > GEMM.l1_bytes
 
 
-def words_of(problem: GemmProblem, machine: Target) -> list[Gemm]:
+def vnni_gemms(problem: GemmProblem, machine: Target) -> list[Gemm]:
     """The GEMM over words of four bytes, if memory has both operands so."""
     signs = byte_signs(problem, machine)
     if signs not in ("us", "su"):  # an instruction multiplies bytes of either kind
         return []
-    words = in_words(problem)
+    words = as_vnni(problem)
     registers = Registers(accumulated(problem.fold.dtype), machine, signs, words=True)
     return [] if words is None else [bind(words, registers)]
 
@@ -350,8 +350,8 @@ class Packed(Strategy):
     kind = GemmKind.PACKED
 
     def applies(self, gemm: Gemm) -> bool:
-        by_fours = self.kind is GemmKind.BYTES
-        takes = gemm.registers.packs_fours if by_fours else not gemm.registers.dot
+        is_vnni = self.kind is GemmKind.BYTES
+        takes = gemm.registers.packs_vnni if is_vnni else not gemm.registers.dot
         if gemm.is_vector or not takes:
             return False
         return not DENSE.applies(gemm) and not has_views(gemm)
@@ -453,7 +453,7 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     """Instructions for a vector that is packed: load and store, more if it is transposed, put into
     fours or computed."""
     weight = GEMM.transpose_instructions if s.is_transposed else GEMM.pack_instructions
-    weight = GEMM.pack_fours_instructions if gemm.by_fours else weight
+    weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
     if gemm.kind is GemmKind.IMPLICIT and not s.is_dense:
         weight = max(weight, GEMM.pack_window_instructions)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)

@@ -25,7 +25,7 @@ from .skinny import SKINNY
 
 # numbers of how an operand reaches the micro-kernel: read in place, packed by its tile or before,
 # multiplied along k in place, packed as rows, packed along k, swept over, packed on the way
-ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "keep")
+ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "fused")
 MICROKERNEL_TYPES = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # the types of what packs
 TILE = "ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
@@ -184,7 +184,7 @@ class Tile:
     packs: tuple[str, ...] = ("tile",)  # routes of an operand that the tile packs for itself
     along_k = "skinny"  # the route of one that is multiplied with lanes along k
     in_rows: tuple[str, ...] = ("dense",)  # routes of one that lies in rows, with no panel after it
-    keeps = True  # may the first rows pack dense columns on their way?
+    fuses_packing = True  # may the first rows pack dense columns on their way?
 
     def __init__(self, t: LibraryFunction, moves: dict[str, str]) -> None:
         self.t, self.f, self.moves = t, t.f, moves
@@ -203,9 +203,9 @@ class Tile:
         self.packed = {side: self.goes(side, *self.packs) for side in ("left", "right")}
         self.dense = {side: self.goes(side, "dense") for side in ("left", "right")}
         self.alone = self.goes("right", *self.in_rows)
-        if self.keeps:
-            self.kept = self.goes("right", "keep")
-            self.dense["right"] = self.goes("right", "dense", "keep")
+        if self.fuses_packing:
+            self.fused = self.goes("right", "fused")
+            self.dense["right"] = self.goes("right", "dense", "fused")
 
     def goes(self, side: str, *routes: str) -> str:
         """True if an operand has one of some routes."""
@@ -243,10 +243,10 @@ class Tile:
             at, to = t.at(found["right"], f.mul(column, across)), t.at("%sums", column)
             ahead = t.at(at, f.mul(wide, across))
             ahead, function = e.let(f"select i1 {self.alone}, ptr null, ptr {ahead}"), "%panel"
-            if self.keeps:
+            if self.fuses_packing:
                 panel = t.at(f.read["right"], f.mul(column, f.number("deep")))
-                ahead = e.let(f"select i1 {self.kept}, ptr {panel}, ptr {ahead}")
-                function = e.let(f"select i1 {self.kept}, ptr %keep, ptr %panel")
+                ahead = e.let(f"select i1 {self.fused}, ptr {panel}, ptr {ahead}")
+                function = e.let(f"select i1 {self.fused}, ptr %fused, ptr %panel")
             operands = [
                 found["left"], f.number(("own", "left")), f.number(("k", "left")), at,
                 f.number(("k", "right")), to, "%width", depth, count["left"],
@@ -277,14 +277,14 @@ class Tile:
 def tile(registers: Registers) -> Module:
     """`void f(ptr numbers, ptr left, ptr right, ptr workspace, ptr packed, i64 batch, i64 row,
     i64 column, i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr skinny, ptr move_left,
-    ptr move_right, ptr keep)`: the sums of the tile at a row and column of tiles over some blocks
-    of k; `panel` is a block, `keep` its keeper, `skinny` is for few columns."""
+    ptr move_right, ptr fused)`: the sums of the tile at a row and column of tiles over some blocks
+    of k; `panel` is a block, `fused` the one with fused packing, `skinny` is for few columns."""
     t = LibraryFunction(registers, DenseOperands())
     Tile(t, {"left": "%move_left", "right": "%move_right"}).write()
     arguments = (
         "ptr %numbers, ptr %left, ptr %right, ptr %workspace, ptr %packed, i64 %batch, i64 %row, "
         "i64 %column, i64 %begin, i64 %end, ptr %sums, i64 %width, ptr %panel, ptr %skinny, "
-        "ptr %move_left, ptr %move_right, ptr %keep"
+        "ptr %move_left, ptr %move_right, ptr %fused"
     )
     return t.module(f"tile_{registers.dtype}", arguments)
 

@@ -1,9 +1,9 @@
-"""Memory of another dtype than sums have: how vectors of it are read, and bytes put into fours.
+"""Memory of another dtype than sums have: how vectors of it are read, and bytes packed for VNNI.
 
 In: an emitter, an address and the lanes that are live. Out: lines that load a vector, and a vector
 of the dtype that is multiplied. Small floats, narrow whole numbers and whole numbers beside floats
 are converted where they are read, so what is packed or swept over has one dtype for all of them.
-`fours` is a function of the library: rows of bytes become numbers of four bytes each, as the
+`pack_vnni` is a function of the library: rows of bytes become numbers of four bytes each, as the
 instruction wants them that sums products of bytes. Nothing is read that no number is in, but for
 bytes of the same page.
 """
@@ -64,13 +64,13 @@ def first_lanes(f: FunctionBuilder, count: str) -> str:
 _FOURS = f"ptr %from, i64 %apart, i64 %between, {GOAL}"
 
 
-def fours(registers: Registers) -> tuple[str, dict[str, str]]:
-    """The function `PART_fours` that makes bytes panels of numbers of four bytes each.
+def pack_vnni(registers: Registers) -> tuple[str, dict[str, str]]:
+    """The function `PART_vnni` that makes bytes panels of numbers of four bytes each.
 
     Rows of bytes are `apart`, columns `between` from one panel to the next. Four rows of a panel
     and its numbers of one step can be at the same place. What is after the last step is 0.
     """
-    f = FunctionBuilder("PART_fours", Numbers([]), [], registers.target.lanes, False)
+    f = FunctionBuilder("PART_vnni", Numbers([]), [], registers.target.lanes, False)
     e, lanes, panel = f.e, f.e.lanes, registers.panel
     kind = f"<{lanes} x i32>"
     whole = e.let("and i64 %depth, -4")
@@ -108,4 +108,4 @@ def fours(registers: Registers) -> tuple[str, dict[str, str]]:
         return []
 
     e.loop("0", "%owned", panel, [], columns)
-    return defined(f, f"internal void @PART_fours({_FOURS})")
+    return defined(f, f"internal void @PART_vnni({_FOURS})")

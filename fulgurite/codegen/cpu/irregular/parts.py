@@ -1,4 +1,4 @@
-"""Scans, sorts and scatters of a kernel as parts that are composed, over one workspace."""
+"""Irregular kernels: scans, sorts and scatters as parts that are composed, over one workspace."""
 
 from __future__ import annotations
 

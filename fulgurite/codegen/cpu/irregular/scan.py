@@ -1,4 +1,4 @@
-"""Running folds over memory: rows of numbers become rows of their prefixes.
+"""Scans (prefix sums) over memory: rows of numbers become rows of their running folds.
 
 In: where the sources and the result are, as (outer, n, inner) in row-major order, the fold's name
 and direction. Out: a `KernelText`. Along contiguous rows a vector's prefixes are made in registers,

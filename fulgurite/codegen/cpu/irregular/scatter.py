@@ -1,4 +1,4 @@
-"""Combining values into memory at places that are data.
+"""Scatter: values combined into memory at places that are data, without atomics.
 
 In: memory with the base in it, memory with the values and with the indices, and the place of each
 step. Out: a `KernelText`. Steps that can meet at one place run in order on one thread, so that sums

@@ -1,4 +1,4 @@
-"""The stable order along rows of memory, by radix.
+"""Radix sort: the stable order along rows of memory.
 
 In: rows of numbers of one dtype. Out: a `KernelText` that writes for each row the places of its
 numbers in order, as int32. Numbers become unsigned keys whose order is theirs (-0.0 equals 0.0, any

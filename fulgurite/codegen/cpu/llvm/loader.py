@@ -15,7 +15,6 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,21 +26,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class Machine(IntEnum):
+class Machine:
     """ELF's numbers of architectures."""
 
     X86_64 = 62
     AARCH64 = 183
 
 
-class SectionFlag(IntEnum):
+class SectionFlag:
     """Bits of a section's flags."""
 
     WRITABLE = 1
     ALLOCATED = 2
 
 
-class SectionType(IntEnum):
+class SectionType:
     """What a section holds."""
 
     SYMBOLS = 2
@@ -49,7 +48,7 @@ class SectionType(IntEnum):
     NO_BITS = 8
 
 
-class X86(IntEnum):
+class X86:
     """Relocations of x86-64, by the names of its ABI."""
 
     ABS64 = 1
@@ -60,7 +59,7 @@ class X86(IntEnum):
     REX_GOTPCRELX = 42
 
 
-class Arm(IntEnum):
+class Arm:
     """Relocations of AArch64, by the names of its ABI."""
 
     ABS64 = 257
@@ -176,7 +175,7 @@ class _Image:
     def map(self) -> dict[str, int]:
         """Executable memory with the relocated image; its functions by name."""
         symbols, machine = self.symbols, self.machine
-        outside = [i for i in range(1, len(symbols)) if symbols["section"][i] == 0]
+        outside = [i for i, home in enumerate(symbols["section"].tolist()) if i and not home]
         entries = self.relocations()
         inside = self.by_word(entries.values()).difference(outside)
         stubs = -(-self.top // 16) * 16
@@ -202,10 +201,11 @@ class _Image:
         memory[:size] = image.tobytes()
         _seal(base, len(memory))
         _kept.append(memory)
+        columns = [symbols[column].tolist() for column in ("name", "info", "section")]
         return {
-            self.named(int(s["name"])): base + int(v)
-            for s, v in zip(symbols, values, strict=True)
-            if s["info"] & 15 == 2 and s["info"] >> 4 and s["section"]
+            self.named(name): base + place
+            for name, info, home, place in zip(*columns, values.tolist(), strict=True)
+            if info & 15 == 2 and info >> 4 and home
         }
 
 

@@ -59,28 +59,26 @@ def writing(how: str, kind: str, value: str, at: str, mask: str, align: int = 1)
     return f"call void @{name}({kind} {value}, {place} {at}, i32 {align}, {masks} {mask})"
 
 
-def masked_load(
-    e: Emitter, kind: str, at: str, mask: str, others: str = "zeroinitializer", align: int = 1
-) -> str:
+def masked_load(e: Emitter, kind: str, at: str, mask: str, others: str = "zeroinitializer") -> str:
     """Lanes that follow each other; lanes that are masked out are those of `others`."""
     lanes, inner = _parts(kind)
     if e.register != _AVX2 or inner not in _OWN:
         e.declare(*declaration("load", kind))
-        return e.let(reading("load", kind, at, mask, others, align))
-    found = _by_registers(e, lanes, inner, at, mask, align)
+        return e.let(reading("load", kind, at, mask, others))
+    found = _by_registers(e, lanes, inner, at, mask)
     if others == "zeroinitializer":
         return found
     return e.let(f"select <{lanes} x i1> {mask}, {kind} {found}, {kind} {others}")
 
 
-def _by_registers(e: Emitter, lanes: int, inner: str, at: str, mask: str, align: int) -> str:
+def _by_registers(e: Emitter, lanes: int, inner: str, at: str, mask: str) -> str:
     """Lanes that follow each other, a register of AVX2 at a time; 0 where there is none."""
     count = min(lanes, _AVX2 // _OWN[inner][2])
     kind, pieces = f"<{count} x {inner}>", []
     for first in range(0, lanes, count):
         place = e.let(f"getelementptr {inner}, ptr {at}, i64 {first}") if first else at
         if mask in e.first:
-            pieces.append(_first(e, count, inner, place, e.first[mask] - first, align))
+            pieces.append(_first(e, count, inner, place, e.first[mask] - first))
             continue
         part = mask
         if count < lanes:
@@ -103,16 +101,16 @@ def _own(e: Emitter, count: int, inner: str, at: str, mask: str) -> str:
     return e.call(f"<{count} x {inner}>", name, f"ptr {at}", f"{signs} {live}")
 
 
-def _first(e: Emitter, count: int, inner: str, at: str, live: int, align: int) -> str:
+def _first(e: Emitter, count: int, inner: str, at: str, live: int) -> str:
     """A register of which the first lanes are live: a mask that is written down is understood."""
     kind = f"<{count} x {inner}>"
     if live <= 0:
         return "zeroinitializer"
     if live >= count:
-        return e.let(f"load {kind}, ptr {at}, align {align}")
+        return e.let(f"load {kind}, ptr {at}, align 1")
     e.declare(*declaration("load", kind))
     mask = "<" + ", ".join([f"i1 {'true' if i < live else 'false'}" for i in range(count)]) + ">"
-    return e.let(reading("load", kind, at, mask, align=align))
+    return e.let(reading("load", kind, at, mask))
 
 
 def _lanes(e: Emitter, kind: str, a: str, b: str, lanes: range) -> str:

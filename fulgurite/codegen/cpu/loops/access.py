@@ -1,4 +1,4 @@
-"""Where values are: indices, conditions, loads and stores while loops are open.
+"""Address computation, masks, loads and stores of a loop nest, while loops are open.
 
 In: nodes of a kernel's body and the loops that are open (an axis is an SSA index; one axis may be
 live as lanes). Out: values and memory accesses: one element, a row of consecutive lanes, or lanes
@@ -282,6 +282,13 @@ class Access:
         start = self.first_lane(left, sources, name)
         if holds is not None:
             pointer, start = self.within_memory(number, holds, pointer, start)
+        return self.load_lanes(pointer, start, step, dtype, holds)
+
+    def load_lanes(
+        self, pointer: str, start: Val, step: int, dtype: DType, holds: Val | None
+    ) -> Val:
+        """Lanes a known step apart: a row, whole rows of which some are taken, or a gather."""
+        e = self.e
         if step == 1:
             return self.by_mask(lambda m: load_value(e, pointer, start, dtype, holds, m, "row"))
         if not varies(step) and step in DEINTERLEAVED_STEPS:

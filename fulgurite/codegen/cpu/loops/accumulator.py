@@ -1,4 +1,4 @@
-"""The running value of a fold: how it starts, takes values in, and ends.
+"""Accumulators: the running value of a fold, how it starts, takes values in, and ends.
 
 In: a FOLD and values, one number or a vector of lanes at a time. Out: the fold's value. A state is
 a list of SSA names, one for each of `kinds`. Several states of one fold can run side by side and be

@@ -1,4 +1,4 @@
-"""A function whose sizes and strides are known at run time: one text for every shape.
+"""Shape-generic functions: sizes and strides are known at run time, one text for every shape.
 
 In: nodes of a kernel's body. Out: lines of one function. Every number in an index (a step, an
 offset, a size) is read at the function's entry from `numbers`, under a name made of where it

@@ -3,7 +3,7 @@
 In: a kernel's body and which axis becomes lanes. Out: text of loops and values, through an emitter.
 A value is computed once for the innermost loop that it depends on: before a loop opens, whatever
 does not change in it is computed, splatted or taken into an address (`prepare`). Loops over lanes
-do `copies` vectors a step, then the rest one masked vector at a time. Dear values of a row that
+do `copies` vectors a step, then the rest one masked vector at a time. Costly values of a row that
 several walks need are kept in a scratch row.
 """
 
@@ -74,6 +74,7 @@ class LoopNest:
         self.grid = grid_axes(self.order, self.free)
         folds = any(n.op is FOLD for n in self.order)
         self.flat = len(self.sizes) == 1 and self.grid == [self.vector] and not folds
+        self.chunk = table.split.unit_elements  # of the vector axis, that a unit has at most
         self.ranges: dict[int, Range] = {}  # of axes that are not traversed from 0 to their size
         self.scopes: list[dict[Node, Val]] = [{}]
         self.divisors: list[dict[str, Divisor]] = [{}]  # by open loop and number
@@ -103,7 +104,7 @@ class LoopNest:
     # --- scratch rows ----------------------------------------------------------------------------
 
     def worth_keeping(self) -> list[Node]:
-        """Dear values of a row that several walks over it need: computed once, kept in scratch."""
+        """Costly values of a row that several walks over it need: computed once, in scratch."""
         v = self.vector
         if v is None or v in self.grid or self.sizes[v] > self.table.kept_row_elements:
             return []
@@ -112,7 +113,7 @@ class LoopNest:
             return []
         walks = [*folds, *[s for s in self.stores if v in self.free[s]]]
         count = Counter([node for walk in walks for node in under(walk.src[0])])
-        return [n for n in count if count[n] > 1 and v in self.free[n] and self.is_dear(n)]
+        return [n for n in count if count[n] > 1 and v in self.free[n] and self.is_costly(n)]
 
     def is_of_rows(self, folds: Sequence[Node], vector: int) -> bool:
         """True if a unit is one row: every fold is along it, every store an element or a row."""
@@ -120,7 +121,7 @@ class LoopNest:
         along = all(f.arg[1] == (vector,) and self.free[f] <= inside for f in folds)
         return along and all(self.free[s] <= inside | {vector} for s in self.stores)
 
-    def is_dear(self, node: Node) -> bool:
+    def is_costly(self, node: Node) -> bool:
         """True if a value costs enough to be kept rather than computed again."""
         return node.op.family == "elementwise" and node.op.cost >= self.table.kept_cost
 
@@ -181,8 +182,11 @@ class LoopNest:
         return sum([n.op.cost for n in self.cone(targets) if self.vector in self.free[n]])
 
     def at_most(self, count: int) -> bool:
-        """True if the vector axis is known to be this short; the length of a flat map is not."""
-        return not self.flat and self.sizes[self.vector or 0] <= count
+        """True if what a unit has of the vector axis is this short; of a flat map that varies."""
+        if self.flat:
+            return False
+        part = self.vector in self.grid and self.chunk <= count
+        return part or self.sizes[self.vector or 0] <= count
 
     def whole(self, copies: int) -> tuple[str, bool]:
         """Where the steps of whole vectors end, and whether something is left after them."""
@@ -192,7 +196,7 @@ class LoopNest:
         if self.vector not in self.ranges:
             size = self.sizes[self.vector]
             return str(size - size % step), size % step != 0
-        block = self.windows.get(self.vector, (0, self.table.split.unit_elements))[1]
+        block = self.windows.get(self.vector, (0, self.chunk))[1]
         if self.sizes[self.vector] % step == 0 == block % step and not self.flat:
             return stop, False  # every part of it is whole vectors
         count = self.e.let(f"sub i64 {stop}, {start}")
@@ -360,19 +364,11 @@ class LoopNest:
         self.divisors.pop()
 
     def prepare(self, targets: Sequence[Node], lanes: bool) -> None:
-        """Compute, before loops open, what does not change in them; splat it for lanes."""
-        here = set(self.at.open)
-        changing: list[Node] = []
-        one_vector = lanes and self.is_one_vector(targets)
-        for part in self.cone(targets):
-            settled = part.op is not STORE and self.free[part] <= here
-            if settled and all(self.known(s) is not None for s in self.sources(part)):
-                self.work_out(part)
-                if one_vector and (part.op is LOAD or part in self.combined):
-                    self.scopes[-1][part] = self.e.splat(self.scopes[-1][part])
-            else:
-                changing.append(part)
-        for part in changing:
+        """Compute, before loops open, what does not change in them (loop-invariant code motion).
+
+        What changes gets ready for it: addresses of memory, splats for lanes, divisors.
+        """
+        for part in self.hoist_invariants(targets, lanes and self.is_one_vector(targets)):
             if part.op is LOAD or part.op is STORE or part in self.combined:
                 self.at.settle(self.combined.get(part, part))
             for source in part.src if lanes else ():
@@ -381,6 +377,20 @@ class LoopNest:
                     self.e.pin(value)
             if part.op is DIV and self.fused and self.vector in self.free[part]:
                 self.make_divisor(part.src[1], lanes)
+
+    def hoist_invariants(self, targets: Sequence[Node], one_vector: bool) -> list[Node]:
+        """Compute what does not change in the loops that open next; all that does change."""
+        here = set(self.at.open)
+        changing: list[Node] = []
+        for part in self.cone(targets):
+            settled = part.op is not STORE and self.free[part] <= here
+            if not settled or any(self.known(s) is None for s in self.sources(part)):
+                changing.append(part)
+                continue
+            self.work_out(part)
+            if one_vector and (part.op is LOAD or part in self.combined):
+                self.scopes[-1][part] = self.e.splat(self.scopes[-1][part])
+        return changing
 
     def is_one_vector(self, targets: Sequence[Node]) -> bool:
         """True if all lanes are one vector, and no load or store asks where to.

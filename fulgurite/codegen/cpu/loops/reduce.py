@@ -1,4 +1,4 @@
-"""Folds as loops: along rows, inside lanes, and down columns.
+"""Reductions as loops: along rows (horizontal, over lanes), inside lanes, and down columns.
 
 In: groups of FOLDs over the same axes, while loops are open. Out: their values, known in the
 innermost open loop. Three ways: lanes are parts of the fold (rows: several states run side by side

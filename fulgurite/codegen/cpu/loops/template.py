@@ -1,4 +1,4 @@
-"""A kernel in index notation as LLVM IR text, with explicit vectors: maps and reductions.
+"""The loop-nest template: maps and reductions as LLVM IR text, with explicit vectors.
 
 In: an `IndexKernel` with merged axes, the dtypes of its params, the target. Out: a `KernelText`. A
 kernel with few results of many elements is split into parts first, each a function and a launch of
@@ -18,8 +18,8 @@ from ....core.dtype import DType, int64
 from ....core.node import Node, toposort
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import VAR
-from ....kernel.transform.split_reduction import Part, Shared, Split
-from ....kernel.transform.vector_axis import across
+from ....kernel.transform.split_reduction import Part, Shared, Split, unit_elements
+from ....kernel.transform.vector_axis import transpose_axis
 from ...common.api import FIRST, KernelText, Launch
 from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
@@ -93,7 +93,11 @@ class Loops(Reduce):
             self.outer = self.apart(self.outer)
         self.chunks = 1
         if self.vector is not None and self.vector in self.grid:
-            self.chunks = -(-self.sizes[self.vector] // self.chunk)
+            size, units = self.sizes[self.vector], prod([self.steps(a) for a in self.outer])
+            if not self.flat:
+                known = self.order, self.free, self.sizes, table.split
+                self.chunk = min(self.chunk, unit_elements(*known, size, units))
+            self.chunks = -(-size // self.chunk)
 
     def apart(self, axes: list[int]) -> list[int]:
         """Axes that number the units; in a map of short rows the others are loops of a unit."""
@@ -108,7 +112,7 @@ class Loops(Reduce):
 
     def turned(self, target: Target) -> tuple[int | None, dict[Node, str]]:
         """The axis of squares, if the map reads across memory, and scratch for each such load."""
-        found = across(self.order, self.free, self.sizes, self.vector, self.table.vector)
+        found = transpose_axis(self.order, self.free, self.sizes, self.vector, self.table.vector)
         if found is None or self.flat or not target.has_masks:
             return None, {}
         axis, loads = found

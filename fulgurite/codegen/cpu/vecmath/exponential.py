@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, sinh, cosh, tanh: reduced by multiples of log 2, a polynomial, 2**n by bits.
+"""exp, exp2, expm1, sinh, cosh, tanh: range reduction by log 2, a polynomial, 2**n by bits.
 
 A number is split as n * log(2) + r with |r| <= log(2) / 2 (for exp2: n + r). n comes from adding a
 number so large that the sum's last bits are n; those bits, shifted into the exponent, are 2**n.

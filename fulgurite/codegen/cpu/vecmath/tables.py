@@ -1,4 +1,4 @@
-"""Constants of the functions beside this file; written by tests/codegen/cpu/fit.py.
+"""Minimax polynomials of the functions beside this file; written by tests/codegen/cpu/fit.py.
 
 Polynomials have their highest power first. A name ends in _32 for float32, in _64 for
 float64, in _WIDE for a float32 that is computed in float64. _PARTS are numbers as sums:

@@ -1,4 +1,4 @@
-"""sin, cos and tan, for arguments of any size.
+"""sin, cos and tan: range reduction by pi / 2 (Cody-Waite, Payne-Hanek for large arguments).
 
 A number is reduced by multiples of pi / 2, in float64 to a pair; the quadrant chooses between sine
 and cosine. That is right below a limit. Where any lane is beyond it, a loop over the lanes

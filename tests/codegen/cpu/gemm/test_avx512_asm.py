@@ -15,7 +15,7 @@ from fulgurite.codegen.cpu.gemm.microkernel import (
     _tile,
     block,
     block_shapes,
-    keeper,
+    fused_packing_name,
     named,
 )
 from fulgurite.codegen.cpu.llvm.compiler import compile_object
@@ -50,7 +50,7 @@ def functions(dtype: DType) -> tuple[Any, Any]:
 def kept(dtype: DType) -> Any:
     """The same over columns that the first rows put into panels."""
     module = block(Registers(dtype, target()))
-    place = load(compile_object([module.text], target()))[keeper(module)]
+    place = load(compile_object([module.text], target()))[fused_packing_name(module)]
     return ctypes.CFUNCTYPE(None, *[_KINDS[t] for t in _TYPES])(place)
 
 

@@ -30,6 +30,8 @@ COLUMNS = GEMM.gemv_sums_columns
 )  # fmt: skip
 @example(300, 3000, False, np.float32, "auto", 0)  # k in chunks
 @example(5000, 300, False, np.int32, "auto", 0)  # and two tiles of columns
+@example(19, 2047, True, np.float16, "auto", 0)  # columns one after the other
+@example(19, 9001, True, np.float32, "auto", 0)  # too long for that: x would leave L1
 def test_a_vector_times_a_matrix_agrees_with_wide_numbers(
     n: int, k: int, turned: bool, dtype: Any, vectors: str, seed: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""Results beside each other, folded together: memory that they share is read once.
+"""Unroll-and-jam of short axes of results: folds beside each other read shared memory once.
 
 In: an `IndexKernel`. Out: the same kernel, or one without some short axes of its results: their
 steps are written out as folds and stores of their own. Loops then run over all these folds at once,
@@ -23,7 +23,7 @@ from .tables import UnrollTable, VectorTable
 from .vector_axis import Free, vector_axis
 
 
-def beside(kernel: IndexKernel, table: UnrollTable, vectors: VectorTable) -> IndexKernel:
+def unroll_and_jam(kernel: IndexKernel, table: UnrollTable, vectors: VectorTable) -> IndexKernel:
     """The kernel with short axes of its results written out, where that saves reading."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]

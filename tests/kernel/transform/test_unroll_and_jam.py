@@ -1,4 +1,4 @@
-"""Tests of kernel/transform/unroll_outputs.py: short axes of results that are folded together."""
+"""Tests of kernel/transform/unroll_and_jam.py: short axes of results that are folded together."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fulgurite.core.node import toposort
 from fulgurite.core.ops.index import FOLD, LOAD
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.kernel.transform.unroll_outputs import beside
+from fulgurite.kernel.transform.unroll_and_jam import unroll_and_jam
 
 pytest.importorskip("llvmlite")
 
@@ -44,7 +44,7 @@ def weights_gradient(x: fg.Tensor, w: fg.Tensor, back: fg.Tensor, **how: int) ->
 def test_the_gradient_of_depthwise_weights_reads_what_comes_back_once() -> None:
     x, back = ones(2, 20, 9, 9), ones(2, 20, 9, 9)
     found = kernel(weights_gradient(x, ones(20, 1, 3, 3), back, padding=1, groups=20))
-    written = beside(found, LOOPS.unroll, LOOPS.vector)
+    written = unroll_and_jam(found, LOOPS.unroll, LOOPS.vector)
     assert (count(found, FOLD), count(found, LOAD)) == (1, 2)
     assert (count(written, FOLD), count(written, LOAD)) == (9, 10)
     assert len(written.body.src) == 9
@@ -63,7 +63,7 @@ def test_the_gradient_of_depthwise_weights_reads_what_comes_back_once() -> None:
 )
 def test_what_would_save_no_reading_stays_as_it_is(make) -> None:  # type: ignore[no-untyped-def]
     found = kernel(make())
-    assert beside(found, LOOPS.unroll, LOOPS.vector) is found
+    assert unroll_and_jam(found, LOOPS.unroll, LOOPS.vector) is found
 
 
 @kernels

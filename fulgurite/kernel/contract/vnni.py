@@ -1,4 +1,4 @@
-"""Bytes that memory has by fours along k, as GEMMs of numbers of 32 bits (VNNI's own layout).
+"""VNNI layout: bytes that memory has by fours along k, as GEMMs of numbers of 32 bits.
 
 In: a `GemmProblem` of two operands of bytes that are widened as they are read. Out: the same sums
 over a fourth of the steps, each operand a load of whole words; or None. Both operands must have
@@ -22,7 +22,7 @@ from .problem import GemmProblem
 WORD = int32.itemsize
 
 
-def in_words(c: GemmProblem) -> GemmProblem | None:
+def as_vnni(c: GemmProblem) -> GemmProblem | None:
     """The same problem with four bytes as one number, where both operands lie so."""
     loads = [r.src[0] for r in (c.left, c.right) if r.op is CAST and r.src[0].op is LOAD]
     inner = _inner(c, loads) if len(loads) == 2 and len(c.folded) > 1 else None

@@ -1,9 +1,9 @@
-"""Zeros of quantised factors taken out of sums: Σ (a - z) b = Σ a b - z Σ b.
+"""Zero points of quantised factors taken out of sums: Σ (a - z) b = Σ a b - z Σ b.
 
 In: a graph. Out: one with the same bits, as whole numbers wrap around. A product of bytes around a
-zero has a factor that is no longer bytes, and no processor multiplies four of those at once; with
-the zero outside the sum the factors are the bytes themselves. The zero is one number, and there are
-rows enough to pay for the sum of the other factor.
+zero point has a factor that is no longer bytes, and no processor multiplies four of those at once;
+with the zero point outside the sum the factors are the bytes themselves. It is one number, and
+there are rows enough to pay for the sum of the other factor.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..ir.queries import elements, is_contraction, own_elements
 _MOVES = (EXPAND, RESHAPE, PERMUTE, FLIP, SHRINK, WINDOW)  # what is around a value stays out
 
 
-def expand_zeros(sink: Node, order: Sequence[Node]) -> Node:
-    """The graph with factors of contractions that are bytes, not bytes around their zeros."""
+def expand_zero_points(sink: Node, order: Sequence[Node]) -> Node:
+    """The graph with factors of contractions that are bytes, not bytes around zero points."""
     known: dict[Node, Node] = {}
     for node in order:
         if node.op is REDUCE and node.dtype.kind in "iu" and node.dtype.bits == 32:
@@ -35,7 +35,7 @@ def expand_zeros(sink: Node, order: Sequence[Node]) -> Node:
 
 
 def _expanded(total: Node) -> Node | None:
-    """A sum with the zero of one factor outside, then that of the other."""
+    """A sum with the zero point of one factor outside, then that of the other."""
     product = total.src[0]
     for factor, other in (product.src, product.src[::-1]):
         base, zero = _without_zero(factor)

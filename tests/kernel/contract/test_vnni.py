@@ -1,4 +1,4 @@
-"""Tests of fulgurite/kernel/contract/words.py: bytes that memory has by fours."""
+"""Tests of fulgurite/kernel/contract/vnni.py: bytes that memory has by fours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.codegen.cpu.gemm.strategies import choose, cpu_problem
 from fulgurite.codegen.cpu.target import Target, target
-from fulgurite.kernel.contract.words import in_words
+from fulgurite.kernel.contract.vnni import as_vnni
 from tests.codegen.cpu.launch import lowered, run
 
 Array = np.ndarray[Any, Any]
@@ -46,16 +46,16 @@ def test_both_operands_must_have_the_same_four_neighbours() -> None:
     a, b = fg.Tensor(hostile("uint8", 8, 32)), hostile("int8", 32, 20)
     found = cpu_problem(*lowered(product(a, by_fours(b))))
     assert found is not None
-    words = in_words(found)
+    words = as_vnni(found)
     assert words is not None and words.k == 8 and found.k == 32
     assert words.left.dtype is fg.int32 and words.left.arg[1][1] == ((0, 8), (2, 1))
     plain = cpu_problem(*lowered(a.astype(fg.int32) @ fg.Tensor(b).astype(fg.int32)))
-    assert plain is not None and in_words(plain) is None
+    assert plain is not None and as_vnni(plain) is None
     odd = fg.Tensor(hostile("uint8", 8, 33))[:, :32]  # rows begin anywhere
     shifted = fg.Tensor(hostile("uint8", 8, 36))[:, 1:33]
     for view in (odd, shifted):
         problem = cpu_problem(*lowered(product(view, by_fours(b))))
-        assert problem is not None and in_words(problem) is None
+        assert problem is not None and as_vnni(problem) is None
 
 
 def test_words_are_chosen_where_an_instruction_multiplies_them() -> None:

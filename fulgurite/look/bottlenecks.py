@@ -1,4 +1,4 @@
-"""Why kernels are below the machine's limit, and where time goes that is in no kernel.
+"""Bottlenecks: why kernels are below the machine's roofline, and where other time goes.
 
 In: a profile. Out: questions, reasons and suggestions. A kernel is held back by memory, arithmetic,
 latency (it is so short that launching it counts), threads (one does all) or tails (threads wait for
@@ -20,7 +20,7 @@ from .tables import duration
 if TYPE_CHECKING:
     from .profiler import KernelRun, Profile, Row
 
-Found = tuple[str, tuple[str, ...], str]
+Diagnosis = tuple[str, tuple[str, ...], str]  # question, reasons, advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ THRESHOLDS = Thresholds()
 CONTROL = frozenset([str(kind) for kind in KernelKind if kind.is_control])
 
 
-def outside_kernels(profile: Profile) -> Found:
+def outside_kernels(profile: Profile) -> Diagnosis:
     """Where time goes that is in no kernel."""
     whole = profile.seconds
     spans = {"kernels": [(run.begin, run.end) for run in profile.runs]}
@@ -73,14 +73,14 @@ def outside_kernels(profile: Profile) -> Found:
     return f"where do {duration(whole)} go?", because, advice
 
 
-def below_limit(profile: Profile) -> Iterator[Found]:
+def below_limit(profile: Profile) -> Iterator[Diagnosis]:
     """For each kernel that counts, what holds it back."""
     for row in profile.kernels:
         if row.share >= THRESHOLDS.share:
             yield _kernel(profile, row)
 
 
-def _kernel(profile: Profile, row: Row) -> Found:
+def _kernel(profile: Profile, row: Row) -> Diagnosis:
     each = row.seconds / row.calls
     runs = [r for r in profile.runs if r.facts.name == row.name and (*r.facts.lines,) == row.lines]
     if runs and all([run.by for run in runs]):

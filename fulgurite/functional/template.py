@@ -1,0 +1,142 @@
+"""Templates: memoised graph building, the nodes a function makes as a list that is made again.
+
+In: a function of tensors and plain values whose nodes follow from dtypes, shapes and those values
+alone. Out: the same function; when operands like these come for the second time, the nodes it made
+of them are kept in order (op, dtype, arg, shape, numbers of sources), and from then on one call
+interns them over the operands: a layer norm is 16 nodes of Python arithmetic otherwise. Operands
+that a function looks into (constants, sizes that vary) are left to it, and so is all that it made
+of anything but its operands: both make the same nodes, and hash-consing gives the same node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from ..config import current
+from ..core.build import is_plain, note
+from ..core.dtype import DType
+from ..core.extension import compiled
+from ..core.node import Node, make
+from ..core.op import NOBODY, derived
+from ..core.ops.effect import DETACH
+from ..core.ops.leaf import CONST, IOTA
+from ..core.origin import capture
+from ..tensor import Tensor, operand, wrap
+
+F = TypeVar("F", bound=Callable[..., Tensor | None])
+Step = tuple[Any, ...]
+Key = tuple[Any, ...]
+_MOST = 512  # keys of a function that are remembered
+_VALUES = {int, bool, str, type(None)}
+
+
+@compiled
+def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
+    """The nodes of a template over sources, which they are added to: the last of them."""
+    here = capture()
+    for op, dtype, arg, shape, *numbers in steps:
+        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
+        if op is DETACH:
+            node._watched = NOBODY
+        nodes.append(node if op is CONST else note(node, here))
+    return nodes[-1]
+
+
+def templated(function: F) -> F:
+    """The function, with a template for operands like those that came before."""
+    known: dict[Key, tuple[Step, ...]] = {}
+    seen: set[Key] = set()
+
+    @wraps(function)
+    def build(*args: Any, **keywords: Any) -> Tensor | None:
+        key: list[Any] = [current().autocast]
+        nodes: list[Node] = []
+        if not _described((args, *keywords.items()) if keywords else args, key, nodes):
+            return function(*args, **keywords)
+        found = tuple(key)
+        steps = known.get(found)
+        if steps:
+            return wrap(replay(steps, nodes))
+        made = function(*args, **keywords)
+        if found not in seen:
+            seen.add(found)
+        elif steps is None and made is not None:
+            steps = _template(made.entry.node, nodes)
+            if steps is not None:
+                known[found] = steps
+        if len(seen) > _MOST:
+            seen.clear()
+            known.clear()
+        return made
+
+    return build  # type: ignore[return-value]
+
+
+def _described(x: Any, key: list[Any], nodes: list[Node]) -> bool:
+    """Add what a function may know of an operand to its key; False if it may know more."""
+    kind = type(x)
+    if kind is Tensor:
+        node = operand(x)
+        if node in nodes:
+            key.append(nodes.index(node))
+            return True
+        shape = node.shape
+        if node.op is CONST or not is_plain(shape):
+            return False
+        if nodes and node.device != nodes[0].device:
+            return False
+        nodes.append(node)
+        key += (node.dtype, shape)
+        return True
+    if kind is tuple or kind is list:
+        key += (kind, len(x))
+        return all([_described(part, key, nodes) for part in x])
+    if kind is slice:
+        key.append(kind)
+        return all([_described(part, key, nodes) for part in (x.start, x.stop, x.step)])
+    if kind is float:
+        key += (kind, x.hex())  # -0.0 equals 0.0
+        return True
+    key += (kind, x)
+    return kind in _VALUES
+
+
+def _template(root: Node, sources: list[Node]) -> tuple[Step, ...] | None:
+    """The steps from sources to a root, if it is made of nothing else; None: ask another time."""
+    if root in sources:
+        return ()
+    latest = max([node.id for node in sources], default=0)
+    number = {node: i for i, node in enumerate(sources)}
+    steps: list[Step] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in number:
+            continue
+        if not _is_step(node):
+            return ()
+        if node.id < latest and node.src:  # below a source, or it was there before
+            return None
+        pending = [s for s in node.src if s not in number]
+        if pending:
+            stack += (node, *pending)
+            continue
+        number[node] = len(number)
+        places = [number[s] for s in node.src]
+        steps.append((node.op, node.dtype, node.arg, node.shape, *places))
+    return tuple(steps)
+
+
+def _is_step(node: Node) -> bool:
+    """True if nothing but its sources distinguishes a node from one in another graph."""
+    if not node.src and node.op is not CONST and node.op is not IOTA:
+        return False
+    return node.tag is None and _is_value(node.arg) and is_plain(node.shape)
+
+
+def _is_value(arg: Any) -> bool:
+    if type(arg) is tuple:
+        return all(map(_is_value, arg))
+    return type(arg) in _VALUES or isinstance(arg, DType)

@@ -1,0 +1,170 @@
+"""Templates: what is made again is the very node that the function makes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.extension import EXTENSION
+from fulgurite.core.node import live_count, toposort
+from fulgurite.core.ops.elementwise import ADD
+from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.functional.array import movement, numpy_indexing
+from fulgurite.functional.math import products, reduction
+from fulgurite.functional.nn import activation, normalization
+from fulgurite.nn.linear import linear
+
+pytestmark = pytest.mark.device("reference")
+
+
+def ones(*shape: int, dtype: str = "float32") -> fg.Tensor:
+    return fg.Tensor(np.ones(shape, dtype))
+
+
+CASES: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
+    "matmul": (products.matmul, lambda: (ones(2, 3), ones(3, 4))),
+    "matmul of stacks": (products.matmul, lambda: (ones(5, 2, 3), ones(5, 3, 1))),
+    "matmul of a row": (products.matmul, lambda: (ones(3), ones(3, 4))),
+    "matmul of nothing": (products.matmul, lambda: (ones(2, 0), ones(0, 4))),
+    "matmul of halves": (
+        products.matmul,
+        lambda: (ones(2, 3, dtype="float16"), ones(3, 4, dtype="float16")),
+    ),
+    "layer_norm": (normalization.layer_norm, lambda: (ones(2, 3), (3,), ones(3), ones(3), 1e-5)),
+    "layer_norm of a list": (normalization.layer_norm, lambda: (ones(2, 3), [2, 3])),
+    "linear": (linear, lambda: (ones(2, 3), ones(4, 3), ones(4))),
+    "linear without bias": (linear, lambda: (ones(3), ones(4, 3), None)),
+    "mean": (reduction.mean, lambda: (ones(2, 3), 0)),
+    "mean of nothing": (reduction.mean, lambda: (ones(0, 3),)),
+    "rms_norm": (normalization.rms_norm, lambda: (ones(2, 3), 3, ones(3))),
+    "softmax": (activation.softmax, lambda: (ones(2, 3), -1)),
+    "softmax of one": (activation.softmax, lambda: (ones(2, 1), 1)),
+    "log_softmax": (activation.log_softmax, lambda: (ones(2, 3),)),
+    "relu": (activation.relu, lambda: (ones(2, 3),)),
+    "relu of whole numbers": (activation.relu, lambda: (ones(4, dtype="int32"),)),
+    "gelu": (activation.gelu, lambda: (ones(2, 3), "tanh")),
+    "sigmoid": (activation.sigmoid, lambda: (ones(),)),
+    "silu": (activation.silu, lambda: (ones(0, 3),)),
+    "concat": (movement.concat, lambda: ([ones(2, 3), ones(2, 5)], 1)),
+    "concat of nothing": (movement.concat, lambda: ([ones(2, 0), ones(2, 5)], 1)),
+    "part": (numpy_indexing._plain_part, lambda: (ones(4, 5), (slice(None), 2))),
+    "part from the end": (numpy_indexing._plain_part, lambda: (ones(4, 5), -1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_template_makes_the_node_that_the_function_makes(name: str) -> None:
+    function, given = CASES[name]
+    for _ in range(5):
+        operands = given()
+        assert function(*operands).node is function.__wrapped__(*operands).node
+    watched = [_watched(x) for x in given()]
+    assert function(*watched).node is function.__wrapped__(*watched).node
+    with fg.no_grad():
+        assert function(*watched).node is function.__wrapped__(*watched).node
+
+
+def _watched(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_watched(part) for part in x]
+    if isinstance(x, fg.Tensor) and x.dtype.is_inexact:
+        return fg.Tensor(x.numpy(), requires_grad=True)
+    return x
+
+
+def test_what_a_function_looks_into_is_no_template() -> None:
+    for shape in ((2, 3), (2, 3), (2, 3)):
+        activation.softmax(ones(*shape))
+    constant = fg.ones((2, 3))
+    assert activation.softmax(constant).node is activation.softmax.__wrapped__(constant).node  # type: ignore[attr-defined]
+    n = fg.Var("n", 1, 8).bind(3)
+    varying = ones(8)[:n]
+    assert activation.softmax(varying).node is activation.softmax.__wrapped__(varying).node  # type: ignore[attr-defined]
+
+
+def test_operands_that_are_one_are_not_those_that_are_two() -> None:
+    function: Any = products.matmul
+    a, b = ones(3, 3), ones(3, 3)
+    for _ in range(3):
+        for pair in ((a, b), (a, a), (b, a)):
+            assert function(*pair).node is function.__wrapped__(*pair).node
+
+
+def test_numbers_of_other_types_and_signs_are_others() -> None:
+    function: Any = normalization.layer_norm
+    for eps in (0.0, -0.0, 0, False, 1e-5, 0.0, -0.0, 0, 1e-5, 0.0, -0.0, 0, 1e-5):
+        x = ones(2, 3)
+        assert function(x, 3, None, None, eps).node is function.__wrapped__(x, 3, eps=eps).node
+
+
+def test_autocast_has_templates_of_its_own() -> None:
+    function: Any = products.matmul
+    a, b = ones(2, 3), ones(3, 4)
+    for kind in ("off", "bfloat16") * 4:
+        with fg.config(autocast=kind):
+            made = function(a, b)
+            assert made.node is function.__wrapped__(a, b).node
+            assert made.dtype is (fg.float32 if kind == "off" else fg.bfloat16)
+
+
+def test_errors_are_those_of_the_function() -> None:
+    for _ in range(4):
+        with pytest.raises(fg.errors.ShapeError, match="inner sizes"):
+            ones(2, 3) @ ones(4, 5)
+        fg.matmul(ones(2, 3), ones(3, 5))
+
+
+def test_a_template_notes_the_line_that_uses_it() -> None:
+    lines = set()
+    for _ in range(3):
+        lines.add(activation.relu(ones(7, 3)).node.origins[-1].line)
+    lines.add(activation.relu(ones(7, 3)).node.origins[-1].line)
+    assert len(lines) == 2
+
+
+def test_values_and_gradients_of_templates_are_right() -> None:
+    data = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+
+    def loss(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        return (fg.layer_norm(fg.gelu(fg.softmax(x) @ w), 3) * fg.relu(x @ w)).sum()
+
+    found = []
+    for _ in range(4):
+        x, w = (fg.Tensor(a, requires_grad=True) for a in (data, data[:3].T.copy()))
+        loss(x, w).backward()
+        assert x.grad is not None and w.grad is not None
+        found.append((x.grad.numpy(), w.grad.numpy()))
+    for more in found[1:]:
+        for a, b in zip(more, found[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_sizes_that_never_come_again_leave_little() -> None:
+    gc.collect()
+    before = live_count()
+    for n in range(2, 700):
+        activation.softmax(ones(1, n))
+    gc.collect()
+    assert live_count() - before < 10
+
+
+@pytest.mark.skipif(EXTENSION is None, reason="sources are a plain tuple then")
+def test_a_cycle_through_sources_is_collected() -> None:
+    gc.collect()
+    before = live_count()
+    a = new_buffer((2,), fg.float32)
+    top = ADD(ADD(a, a), a)
+    a.meta = [top]
+    assert len(toposort([top])) == 3
+    held = top.src
+    del a, top
+    gc.collect()
+    assert live_count() == before + 3 and held[0].src[0] is held[1]
+    del held
+    gc.collect()
+    assert live_count() == before
