@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from ...core import build
-from ...core.dtype import bool_, dtype_of
+from ...core.dtype import DType, bool_, dtype_of
 from ...core.node import Node
 from ...core.op import Op as _Op
 from ...core.ops.elementwise import (
@@ -114,18 +114,37 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 to the power x2; whole numbers have no negative powers, but in a tensor of exponents.
 
     What such a tensor holds is not known when the expression is built: the whole part of the result
-    is taken, 0 or 1 or -1.
+    is taken, 0 or 1 or -1. Squares, cubes and fourth powers by a number are products.
 
     >>> fg.pow(fg.Tensor([2, 3]), 3).tolist()
     [8, 27]
     """
     base, exponent = lifted(x1, x2)
+    if type(x2) in (int, float) and _is_product(base, x2, common_dtype(base, exponent)):
+        return wrap(_product(base, x2))
     whole = type(x2) is not float and common_dtype(base, exponent).is_integer
     if whole and _has_negative(x2, exponent):
         raise ArgumentError(
             "whole numbers to a negative power", 'make them floats: x.astype("float32") ** -2'
         )
     return wrap(build.apply(POW, base, exponent))
+
+
+def _is_product(base: object, exponent: object, common: DType) -> bool:
+    """True if a power is a square, or a product that is not rounded to 16 bits on its way."""
+    small = (1, 2) if common.is_small_float else (1, 2, 3, 4)
+    return (
+        exponent in small and common.kind in "iuf"
+        and isinstance(base, Node) and base.dtype is common
+    )  # fmt: skip
+
+
+def _product(base: Node, exponent: object) -> Node:
+    """A base times itself, by squares."""
+    if exponent == 1:
+        return base
+    square = build.apply(MUL, base, base)
+    return square if exponent == 2 else build.apply(MUL, square, base if exponent == 3 else square)
 
 
 def _has_negative(given: object, lifted: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.dtype import dtype_of
+from fulgurite.core.node import toposort
 from fulgurite.errors import ArgumentError, ConstantError, DataError, DTypeError, ShapeError
 from tests.functional.helpers import (
     HOSTILE,
@@ -322,6 +323,22 @@ def test_whole_numbers_have_no_negative_powers_that_are_known(exponent: Any) -> 
         assert caught.value.where.startswith(__file__)  # type: ignore[attr-defined]
     assert (x.astype("float32") ** -2).tolist() == [1.0, 0.25, 1.0]
     assert (x**-2.0).tolist() == [1.0, 0.25, 1.0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8", "int64"])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 4, 2.0, 3.0])
+def test_small_powers_by_a_number_are_products(dtype: str, exponent: Any) -> None:
+    small = dtype == "float16" and exponent > 2
+    mixed = type(exponent) is float and "int" in dtype
+    data = np.array(WHOLE if "int" in dtype else HOSTILE).astype(dtype)
+    y = tensor(data, dtype) ** exponent
+    ops = {n.op.name for n in toposort([y.entry.node])}
+    assert ("pow" in ops) == (small or mixed)
+    with np.errstate(all="ignore"):
+        want = data**exponent
+    got = y.numpy()
+    assert got.dtype == dtype_of(dtype).numpy or mixed
+    assert np.allclose(got, want, rtol=2e-3 if dtype == "float16" else 1e-6, equal_nan=True)
 
 
 def test_of_negative_powers_in_a_tensor_the_whole_part_is_taken() -> None:
