@@ -11,6 +11,7 @@ same text, unless it divides by them or needs other blocks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -59,6 +60,7 @@ from .spelling import (
 
 Window = tuple[int, int]  # the axis that counts blocks, and the steps of a block
 UNKNOWN = (-(1 << 63), (1 << 63) - 1)
+_POINTER = re.compile(r"\bp(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,11 @@ class TileProgram:
         self._decode(inner)
         self._emit_roots(inner)
         self._close(inner, top)
-        body = "\n".join(top.lines)
-        used = [i for i in range(len(self.dtypes)) if any(_names(n, i) for n in self.order)]
-        arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
+        body, used = _renumbered("\n".join(top.lines))
+        arguments = [
+            source.pointer(f"p{number}", self.dtypes[param], self.places[param])
+            for number, param in enumerate(used)
+        ]
         if self.checks:
             arguments += [source.error_words(), source.lock_word()]
         arguments += [
@@ -706,5 +710,11 @@ class _Bound:
         return value.bounds or (value.dtype.limits if value.dtype.bits < 32 else UNKNOWN)
 
 
-def _names(node: Node, param: int) -> bool:
-    return node.op in (LOAD, STORE) and node.arg[0] == param
+def _renumbered(body: str) -> tuple[str, list[int]]:
+    """A text with its pointers numbered as they come, and the params they were named by.
+
+    Launches of kernels with more or other params then have equal texts, which compile once.
+    """
+    numbers: dict[str, int] = {}
+    text = _POINTER.sub(lambda m: f"p{numbers.setdefault(m[1], len(numbers))}", body)
+    return text, [*map(int, numbers)]

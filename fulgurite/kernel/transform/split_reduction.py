@@ -12,15 +12,15 @@ beside the folds it was one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from math import prod
 from typing import NamedTuple
 
 from ...core.dtype import DType, float32, float64, void
 from ...core.lazy_dataclass import dataclass
-from ...core.node import Node, Size, make, toposort
-from ...core.ops.elementwise import CAST
+from ...core.node import Node, Size, constant, make, toposort
+from ...core.ops.elementwise import ADD, CAST, MUL, SUB
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ...core.passes import show
@@ -194,10 +194,22 @@ class _Splitter:
             vector = vector_axis(order, self.free, self.sizes, self.table.vector)
         last = max(levels.values())
         results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
-        for (level, _, kept), group in groups.items():
-            self.split_group(group, vector, level == last and results <= kept)
-        if self.table.hoist and len(self.axes) == len(self.kernel.axes):
-            self.hoist(order, [f for f in long if self.free[f] == kept], self.place(kept, vector))
+        waiting = [*groups.items()]
+        while waiting:
+            (level, _, kept), group = waiting.pop(0)
+            moments = self.moments(group, waiting[0][1]) if len(waiting) == 1 else {}
+            if moments:
+                level = waiting.pop(0)[0][0]
+            where = self.place(kept, vector)
+            if level == last and results <= kept:
+                values, count = self.split_group(group, moments, where)
+                self.done |= values
+                self.axes.append(count)
+            elif self.table.hoist and not waiting and len(self.axes) == len(self.kernel.axes):
+                values, count = self.split_group(group, moments, where)
+                self.hoist(order, [f for f in long if self.free[f] == kept], values, count, where)
+            else:
+                self.store(*self.split_group(group, {}, where, is_flat=True), where)
         left = [self.now(root) for root in self.kernel.body.src if root not in self.stored]
         rest = IndexKernel(tuple(self.axes), SINK(*left), self.kernel.divisions)
         return [*self.parts, Part(rest)] if left else self.parts, self.shared
@@ -225,62 +237,105 @@ class _Splitter:
                 done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
         return done[root]
 
-    def split_group(self, group: Sequence[Node], vector: int | None, at_end: bool) -> None:
-        """The folds of blocks, then the folds of those: `at_end` says in the last part."""
+    def split_group(
+        self, group: Sequence[Node], moments: dict[Node, _Moment], where: Affine,
+        is_flat: bool = False,
+    ) -> tuple[dict[Node, Node], int]:  # fmt: skip
+        """A part with the folds of blocks; the folds of those along a further axis, and its size.
+
+        Moments about a value that the group gives are taken about the mean of each block, and moved
+        (the parallel axis theorem; Chan, Golub, LeVeque 1979): memory is read once. `is_flat` asks
+        for values over all results as the first axis, and the further one as the second.
+        """
         folded, kept = group[0].arg[1], self.free[group[0]]
         axis = max(folded, key=lambda a: self.sizes[a])
         results = prod([self.sizes[a] for a in kept])
         total = results * prod([self.sizes[a] for a in folded])
         steps = _steps(self.sizes[axis], total, self.table)
+        if moments:
+            steps = _even_steps(self.sizes[axis], steps)
         count = -(-self.sizes[axis] // steps)
-        block = len(self.sizes)
-        where = self.place(kept, vector)
-        blocks, combined = [], []
-        for fold in group:
-            inner = float32 if fold.dtype.is_small_float else fold.dtype
-            partial = self.memory(inner, count * results)
-            at = (where[0], (*where[1], (block, results)))
-            axes = (*sorted(kept), block)
-            blocks.append(make(STORE, void, (self.now(fold),), (partial, at, "set", axes)))
-            if at_end:
-                at = (where[0], (*where[1], (len(self.axes), results)))
-                self.done[fold] = _combined(fold.arg[0], inner, partial, at, len(self.axes))
-                continue
-            final = self.memory(inner, results)
-            value = _combined(fold.arg[0], inner, partial, (0, ((0, 1), (1, results))), 1)
-            combined.append(make(STORE, void, (value,), (final, (0, ((0, 1),)), "set", (0,))))
-            self.done[fold] = make(LOAD, fold.dtype, (), (final, where, ()))
+        block, further = len(self.sizes), 1 if is_flat else len(self.axes)
+        inner_terms = ((0, 1),) if is_flat else where[1]
+        stores: list[Node] = []
+        blocks: dict[Node, Node] = {}  # a fold -> its values in blocks, loaded
+
+        def in_blocks(fold: Node) -> Node:
+            if fold not in blocks:
+                inner = float32 if fold.dtype.is_small_float else fold.dtype
+                memory = self.memory(inner, count * results)
+                at = (where[0], (*where[1], (block, results)))
+                axes = (*sorted(kept), block)
+                stores.append(make(STORE, void, (self.now(fold),), (memory, at, "set", axes)))
+                at = (where[0], (*inner_terms, (further, results)))
+                blocks[fold] = make(LOAD, inner, (), (memory, at, ()))
+            return blocks[fold]
+
+        values = {fold: _combined(fold.arg[0], in_blocks(fold), further) for fold in group}
+        elements = steps * (total // results // self.sizes[axis])
+        for fold, moment in moments.items():
+            about = self.now(moment.about, {**self.done, **values})
+            moved = moment.moved(fold.arg[1], elements, about, in_blocks)
+            values[fold] = _combined("add", moved, further, fold.dtype)
         self.parts.append(Part(
-            IndexKernel((*self.kernel.axes, count), SINK(*blocks), self.kernel.divisions),
+            IndexKernel((*self.kernel.axes, count), SINK(*stores), self.kernel.divisions),
             {axis: (block, steps)},
         ))  # fmt: skip
-        if at_end:
-            self.axes.append(count)
-        else:
-            self.parts.append(Part(IndexKernel((results, count), SINK(*combined), 0)))
+        return values, count
 
-    def hoist(self, order: Sequence[Node], folds: Sequence[Node], where: Affine) -> None:
-        """A part for what is computed from folds and has no other axes (loop-invariant code)."""
+    def moments(self, group: Sequence[Node], later: Sequence[Node]) -> dict[Node, _Moment]:
+        """Folds of the next group that need no second pass: moments about values of this one."""
+        folded, kept = group[0].arg[1], self.free[group[0]]
+        size = max([self.sizes[a] for a in folded])
+        total = prod([self.sizes[a] for a in (*folded, *kept)])
+        if not self.table.hoist or not _even_steps(size, _steps(size, total, self.table)):
+            return {}
+        found = {fold: _moment_of(fold) for fold in later}
+        for fold, moment in found.items():
+            if moment is None or fold.arg[1] != folded or self.free[fold] != kept:
+                return {}
+            inside = self.free[moment.value] >= {*folded} and self.free[moment.about] <= kept
+            if not inside or any(n.op is FOLD and n not in self.done for n in moment.value.slice):
+                return {}
+        return {fold: moment for fold, moment in found.items() if moment is not None}
+
+    def store(self, values: dict[Node, Node], count: int, where: Affine) -> None:
+        """A part that stores flat values of folds, which are loads from then on."""
+        results = prod([self.sizes[a] for a in self.free[next(iter(values))]])
+        stores = []
+        for fold, value in values.items():
+            memory = self.memory(value.dtype, results)
+            stores.append(make(STORE, void, (value,), (memory, (0, ((0, 1),)), "set", (0,))))
+            self.done[fold] = make(LOAD, fold.dtype, (), (memory, where, ()))
+        self.parts.append(Part(IndexKernel((results, count), SINK(*stores), 0)))
+
+    def hoist(
+        self, order: Sequence[Node], folds: Sequence[Node], values: dict[Node, Node], count: int,
+        where: Affine,
+    ) -> None:  # fmt: skip
+        """A part for the last folds' values and for what follows from folds and has no other axes
+        (loop-invariant code motion)."""
         kept = self.free[folds[0]]
         inside = self.invariant(order, folds, kept)
         moved = self.movable([n for n in order if n.op is STORE], inside, kept)
         self.stored |= set(moved)
+        loads = {n: value for n, value in self.done.items() if self.is_split(n)}
+        self.done |= values
         stores = [self.now(n) for n in moved]
         results, axes = prod([self.sizes[a] for a in kept]), tuple(sorted(kept))
-        loads = {n: value for n, value in self.done.items() if self.is_split(n)}
         for node in self.used_outside(order, inside):
-            memory = self.memory(node.dtype, results)
-            stores.append(make(STORE, void, (self.now(node),), (memory, where, "set", axes)))
-            loads[node] = make(LOAD, node.dtype, (), (memory, where, ()))
-        if stores:
-            body = IndexKernel(self.kernel.axes, SINK(*stores), self.kernel.divisions)
-            self.parts.append(Part(body))
-            self.done = loads  # what was made of others before is made of these now
+            if node not in loads:
+                memory = self.memory(node.dtype, results)
+                stores.append(make(STORE, void, (self.now(node),), (memory, where, "set", axes)))
+                loads[node] = make(LOAD, node.dtype, (), (memory, where, ()))
+        axes_now = (*self.kernel.axes, count)
+        self.parts.append(Part(IndexKernel(axes_now, SINK(*stores), self.kernel.divisions)))
+        self.done = loads  # what was made of others before is made of these now
 
     def used_outside(self, order: Sequence[Node], inside: set[Node]) -> list[Node]:
-        """Of loop-invariant values, but folds, those that other nodes read."""
+        """Of loop-invariant values those that other nodes read."""
         used = {s for n in order if n not in inside and n not in self.stored for s in n.src}
-        return [n for n in order if n in inside and n in used and n.op is not FOLD]
+        return [n for n in order if n in inside and n in used]
 
     def movable(
         self, stores: Sequence[Node], inside: set[Node], kept: frozenset[int]
@@ -340,11 +395,65 @@ def _steps(size: int, total: int, table: SplitTable) -> int:
     return -(-steps // 64) * 64 if steps > 256 else steps
 
 
-def _combined(name: str, dtype: DType, partial: int, at: Affine, axis: int) -> Node:
-    """The blocks of each result, folded in order; float32 sums in float64."""
-    value = make(LOAD, dtype, (), (partial, at, ()))
-    wide = name == "add" and dtype is float32
-    if wide:
+def _even_steps(size: int, steps: int) -> int:
+    """The least number of steps from some on, at most twice as many, in which an axis is even
+    blocks, whole vectors if it can; 0 if there is none."""
+    found = [n for n in range(steps, 2 * steps + 1) if size % n == 0]
+    return min(found, key=lambda n: (n % 32 > 0, n), default=0)
+
+
+class _Moment(NamedTuple):
+    """A sum of differences from a value, or of their squares."""
+
+    value: Node
+    about: Node
+    is_square: bool
+
+    def moved(
+        self, folded: tuple[int, ...], elements: int, about: Node,
+        in_blocks: Callable[[Node], Node],
+    ) -> Node:  # fmt: skip
+        """What a block of so many elements adds, from its moments about its own mean.
+
+        In float64, since offsets may be large beside what is added up.
+        """
+        dtype = self.value.dtype
+
+        def summed(node: Node) -> Node:
+            return make(FOLD, dtype, (node,), ("add", folded))
+
+        def mean(total: Node) -> Node:
+            return MUL(total, constant(1 / elements, dtype))
+
+        def wide(node: Node) -> Node:
+            return node if dtype is float64 else make(CAST, float64, (node,), float64)
+
+        total = summed(self.value)
+        apart = SUB(self.value, mean(total))
+        offset = SUB(wide(mean(in_blocks(total))), wide(about))
+        first, count = wide(in_blocks(summed(apart))), constant(elements, float64)
+        if not self.is_square:
+            return ADD(first, MUL(offset, count))
+        second = wide(in_blocks(summed(MUL(apart, apart))))
+        twice = MUL(MUL(first, offset), constant(2.0, float64))
+        return ADD(second, ADD(twice, MUL(MUL(offset, offset), count)))
+
+
+def _moment_of(fold: Node) -> _Moment | None:
+    """A fold as a first or second moment of floats, if it is one."""
+    body = fold.src[0]
+    is_square = body.op is MUL and body.src[0] is body.src[1]
+    apart = body.src[0] if is_square else body
+    if fold.arg[0] != "add" or apart.op is not SUB or fold.dtype not in (float32, float64):
+        return None
+    value, about = apart.src
+    return _Moment(value, about, is_square) if apart.dtype is fold.dtype else None
+
+
+def _combined(name: str, value: Node, axis: int, dtype: DType | None = None) -> Node:
+    """The values of blocks, folded in order, as a dtype; float32 sums in float64."""
+    dtype = dtype or value.dtype
+    if name == "add" and value.dtype is float32:
         value = make(CAST, float64, (value,), float64)
     value = make(FOLD, value.dtype, (value,), (name, (axis,)))
-    return make(CAST, float32, (value,), float32) if wide else value
+    return value if value.dtype is dtype else make(CAST, dtype, (value,), dtype)

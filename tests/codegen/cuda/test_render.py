@@ -147,6 +147,28 @@ def test_few_results_of_many_elements_are_two_launches() -> None:
     assert len(made(reduce_node("add", rows, (0,))).launches) == 2
 
 
+def test_statistics_of_long_columns_are_one_pass_and_their_fold() -> None:
+    def build(x: Any) -> Any:
+        mean = x.mean(axis=0)
+        return (x - mean) * fg.rsqrt(((x - mean) ** 2).mean(axis=0) + 1e-5)
+
+    (item,) = scheduled(build, (((1 << 15, 64), "float32"),)).items
+    blocks, columns, every = rendered(item.kernel).launches
+    assert blocks.grid > HOPPER.processors > columns.grid
+    params = [[a.value for a in n.arguments if a.source == source.PARAM] for n in (blocks, every)]
+    assert 0 in params[0] and 0 in params[1]
+    assert not any(a.value == 0 for a in columns.arguments if a.source == source.PARAM)
+
+
+def test_pointers_are_numbered_as_they_come() -> None:
+    """So launches of kernels with other params have equal texts."""
+    x, y = param(0, (1 << 20,), float32), param(1, (1 << 20,), float32)
+    (one,), (other,) = made(x - y, inputs=2).launches, made(y - x, inputs=2).launches
+    assert one.key == other.key
+    assert [a.value for a in one.arguments] == [0, 1, 2]
+    assert [a.value for a in other.arguments] == [1, 0, 2]
+
+
 def test_an_output_may_be_an_inputs_memory_where_stores_have_the_same_axes() -> None:
     """One launch writes all of them: none of it reads what another has written over."""
     x, y = param(0, (8, 64), float32), param(1, (8, 64), float32)

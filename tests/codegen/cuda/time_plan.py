@@ -3,7 +3,8 @@
 In: a model of `bench.steps`. Out: for each kernel the time of each of its launches, and their sums.
 A launch is repeated in a CUDA graph, so that the host has no part in what is measured: the profiler
 launches one at a time, which for short launches is the time of the host. Memory is random numbers
-of bfloat16; kernels that look places up are left out.
+of bfloat16; kernels that look places up are left out. `--list` prints the launches of the plan with
+what their memory takes at the GPU's rate, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from math import prod
 from multiprocessing import get_context
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
 from fulgurite.runtime.cuda import driver as cuda
 from fulgurite.runtime.pipeline import Context, schedule_of
 from fulgurite.tensor import wrap
+from tests.runtime.cuda import fake
 
 from .launching import Gpu
 from .workloads import rendered
@@ -41,7 +44,7 @@ REPEATS = 20
 
 
 def plan(name: str, size: steps.Size) -> Schedule:
-    """The schedule of a loss and its gradients, over memory that does not exist."""
+    """The schedule of a training step, over memory that does not exist."""
 
     def empty(shape: tuple[int, ...], dtype: str) -> fg.Tensor:
         return wrap(new_buffer(shape, dtype_of(dtype)))
@@ -54,10 +57,14 @@ def plan(name: str, size: steps.Size) -> Schedule:
         shape = (size.batch, 3, size.length, size.length) if images else (size.batch, size.length)
         x = empty(shape, "float32" if images else "int64")
         y = empty((size.batch,) if images else shape, "int64")
+        optimizer = steps.our_optimizer(name, model)
         with fg.autocast("bfloat16"):
             loss = steps.our_loss(name, model, x, y)
         loss.backward()
-        roots = [loss, *[p.grad for p in model.parameters() if p.grad is not None]]
+        with patch("fulgurite.optim.optimizer.realize_step"):  # as a jitted step: nothing runs yet
+            optimizer.step()
+        found = fg.tree.leaves([model.state_dict(), optimizer.state_dict()])
+        roots = [loss, *[t for t in found if isinstance(t, fg.Tensor)]]
         normal = normalize([root.entry.node for root in roots])
         sink = restore(normal.structure, normal.constants, {}, normal.nodes)
         return schedule_of(sink, Context(current(), "cuda", len(normal.buffers)))
@@ -140,7 +147,20 @@ class Clock:
 
 def _is_timed(kernel: Kernel) -> bool:
     """True if no number of its inputs is a place."""
-    return all(p.dtype.is_float or p.dtype.bits == 8 for p in params_of(kernel))
+    return all(p.dtype.is_float or p.dtype.bits <= 8 for p in params_of(kernel))
+
+
+def show_launches(schedule: Schedule) -> None:
+    """Print the launches of a plan, and how many texts they have."""
+    sources = {item.kernel: rendered(item.kernel) for item in schedule.items}
+    for number, item in enumerate(schedule.items):
+        params = params_of(item.kernel)
+        nbytes, shape = sum(map(_nbytes, params)), max(params, key=_nbytes).shape
+        each = [f"{n.language[0]}{n.grid}x{n.warps}" for n in sources[item.kernel].launches]
+        print(f"{number:4} {item.kernel.kind.name:8} {nbytes / 4.2e6:6.1f} us {shape}", *each)
+    launches = [n for item in schedule.items for n in sources[item.kernel].launches]
+    texts = {n.key for n in launches}
+    print(f"{len(schedule.items)} kernels, {len(launches)} launches, {len(texts)} texts")
 
 
 def main() -> None:
@@ -149,8 +169,14 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="resnet50", choices=sorted(steps.SIZES))
     parser.add_argument("--kinds", default="REDUCE,MAP,CONTRACT,FOLD")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
+    if given.list:
+        fake.install()
     schedule = plan(given.model, (steps.TINY if given.tiny else steps.SIZES)[given.model])
+    if given.list:
+        show_launches(schedule)
+        return
     kinds = given.kinds.split(",")
     counts: Counter[Kernel] = Counter(
         i.kernel for i in schedule.items if i.kernel.kind.name in kinds and _is_timed(i.kernel)

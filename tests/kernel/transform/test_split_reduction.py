@@ -1,16 +1,19 @@
 """Tests of kernel/transform/split_reduction.py: few results of many elements become many blocks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import fulgurite as fg
 from fulgurite.codegen.cpu.tiling import CPU
 from fulgurite.core.node import toposort
-from fulgurite.core.ops.index import FOLD
+from fulgurite.core.ops.index import FOLD, LOAD
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.graph.ir.queries import free_axes
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.kernel.transform.split_reduction import split, units
+from fulgurite.kernel.transform.split_reduction import Part, split, units
+from fulgurite.kernel.transform.tables import SplitTable
 
 SPLIT = CPU.loops.split
 
@@ -62,6 +65,37 @@ def test_folds_that_need_each_other_are_split_in_order() -> None:
     assert len(parts) == 5 and len(shared) == 4
     assert folds(parts[-1].kernel) == 0  # a map: every element by itself
     assert units_of(parts[-1].kernel) >= SPLIT.enough
+
+
+def standardized(x: fg.Tensor) -> list[fg.Tensor]:
+    """Columns less their mean, over their deviation; and these two."""
+    mean = x.mean(axis=0)
+    spread = ((x - mean) ** 2).mean(axis=0)
+    return [(x - mean) * fg.rsqrt(spread + 1e-5), mean, spread]
+
+
+def test_moments_about_a_mean_need_no_second_pass_over_memory() -> None:
+    def parts_of(rows: int, build: object = standardized, **changes: object) -> list[Part]:
+        assert callable(build)
+        (item,) = fg.schedule(*build(ones(rows, 8))).items
+        whole = merge_axes(lower(item.kernel.body, item.kernel.inputs))
+        table = SplitTable(SPLIT.vector, 64, 64, 1 << 10, 1 << 8, 64, units=1, hoist=True)
+        return split(whole, 8, replace(table, **changes))[0]  # type: ignore[arg-type]
+
+    def passes(parts: list[Part]) -> list[bool]:
+        """Which parts read the input."""
+        bodies = [toposort([p.kernel.body]) for p in parts]
+        return [any(n.op is LOAD and n.arg[0] == 0 and n.arg[1][1] for n in b) for b in bodies]
+
+    assert passes(parts_of(4096)) == [True, False, True]
+    assert passes(parts_of(4096, hoist=False)) == [True, False, True, False, True]
+    assert passes(parts_of(4099)) == [True, False, True, False, True], "blocks are not even"
+
+    def cubes(x: fg.Tensor) -> list[fg.Tensor]:
+        apart = x - x.mean(axis=0)
+        return [apart * (apart * apart * apart).sum(axis=0)]
+
+    assert passes(parts_of(4096, cubes)) == [True, False, True, False, True]
 
 
 def test_a_costly_epilogue_of_many_folds_is_a_map_of_its_own() -> None:
