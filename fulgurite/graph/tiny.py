@@ -13,6 +13,7 @@ from ..core.node import Node, toposort
 from ..core.ops.body import bodies_of
 from ..core.ops.control import LOOP, Loop
 from ..core.ops.effect import CALL
+from ..core.ops.indexing import SCATTER
 from ..core.ops.leaf import PARAM, SINK
 from ..core.ops.reduce import REDUCE, SCAN
 from ..core.shape import upper
@@ -20,6 +21,8 @@ from .ir.kernel import Item, Kernel, Schedule, Slot
 from .ir.kernel_kind import KernelKind
 from .ir.queries import elements
 from .tables import GRAPH
+
+_WALKED = {REDUCE: 0, SCAN: 0, SCATTER: 1}  # which source an op takes a step for each element of
 
 
 def is_tiny(sink: Node) -> bool:
@@ -48,8 +51,8 @@ def _work(node: Node) -> int:
         unbounded = GRAPH.tiny_graph_elements
         times = unbounded if steps is None else steps if isinstance(steps, int) else upper(steps)
         return 1 + times * sum([max(GRAPH.numpy_call_elements, _work(n)) for n in inside])
-    counted = node.src[0] if node.op in (REDUCE, SCAN) else node
-    return elements(counted.shape) * max(1, node.op.cost // 8)
+    counted = node.src[_WALKED[node.op]] if node.op in _WALKED else node
+    return max(elements(counted.shape), elements(node.shape)) * max(1, node.op.cost // 8)
 
 
 def whole(sink: Node, inputs: int) -> Schedule:

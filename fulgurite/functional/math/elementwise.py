@@ -6,12 +6,13 @@ shape. Names are the array API standard's. Functions of one real number are in `
 
 from __future__ import annotations
 
+import math
 from typing import Any, overload
 
 import numpy as np
 
 from ...core import build
-from ...core.dtype import DType, bool_, dtype_of
+from ...core.dtype import bool_, dtype_of
 from ...core.node import Node
 from ...core.op import Op as _Op
 from ...core.ops.elementwise import (
@@ -114,15 +115,19 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 to the power x2; whole numbers have no negative powers, but in a tensor of exponents.
 
     What such a tensor holds is not known when the expression is built: the whole part of the result
-    is taken, 0 or 1 or -1. Squares, cubes and fourth powers by a number are products.
+    is taken, 0 or 1 or -1. Squares, cubes and fourth powers by a number are products, -1 is a
+    quotient, 0.5 a root.
 
     >>> fg.pow(fg.Tensor([2, 3]), 3).tolist()
     [8, 27]
     """
     base, exponent = lifted(x1, x2)
-    if type(x2) in (int, float) and _is_product(base, x2, common_dtype(base, exponent)):
-        return wrap(_product(base, x2))
-    whole = type(x2) is not float and common_dtype(base, exponent).is_integer
+    common = common_dtype(base, exponent)
+    if type(x2) in (int, float) and isinstance(base, Node) and base.dtype is common:
+        simple = _simple_power(base, x2)
+        if simple is not None:
+            return wrap(simple)
+    whole = type(x2) is not float and common.is_integer
     if whole and _has_negative(x2, exponent):
         raise ArgumentError(
             "whole numbers to a negative power", 'make them floats: x.astype("float32") ** -2'
@@ -130,21 +135,23 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
     return wrap(build.apply(POW, base, exponent))
 
 
-def _is_product(base: object, exponent: object, common: DType) -> bool:
-    """True if a power is a square, or a product that is not rounded to 16 bits on its way."""
-    small = (1, 2) if common.is_small_float else (1, 2, 3, 4)
-    return (
-        exponent in small and common.kind in "iuf"
-        and isinstance(base, Node) and base.dtype is common
-    )  # fmt: skip
-
-
-def _product(base: Node, exponent: object) -> Node:
-    """A base times itself, by squares."""
+def _simple_power(base: Node, exponent: object) -> Node | None:
+    """A small power by products, a quotient or a root, with the bits of a power or better."""
+    if base.dtype.kind not in "iuf":
+        return None
     if exponent == 1:
         return base
     square = build.apply(MUL, base, base)
-    return square if exponent == 2 else build.apply(MUL, square, base if exponent == 3 else square)
+    if exponent == 2:
+        return square
+    if exponent in (3, 4) and not base.dtype.is_small_float:  # which are rounded in between
+        return build.apply(MUL, square, base if exponent == 3 else square)
+    if exponent == -1 and base.dtype.is_float:
+        return build.apply(DIV, 1, base)
+    if exponent == 0.5 and base.dtype.is_float:  # of -0.0 it is 0.0, and of -inf not a NaN
+        root = build.apply(ADD, build.apply(SQRT, base), 0.0)
+        return build.where(build.apply(EQ, base, -math.inf), math.inf, root)
+    return None
 
 
 def _has_negative(given: object, lifted: Any) -> bool:

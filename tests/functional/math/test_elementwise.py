@@ -341,6 +341,21 @@ def test_small_powers_by_a_number_are_products(dtype: str, exponent: Any) -> Non
     assert np.allclose(got, want, rtol=2e-3 if dtype == "float16" else 1e-6, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("exponent", [-1, 0.5, -1.0])
+def test_quotients_and_roots_are_powers_of_hostile_numbers(dtype: str, exponent: Any) -> None:
+    data = np.array(HOSTILE).astype(dtype)
+    y = fg.pow(tensor(data, dtype), exponent)
+    assert "pow" not in {n.op.name for n in toposort([y.entry.node])}
+    with np.errstate(all="ignore"):
+        wide = data.astype(np.float64)  # exponents in an array: NumPy takes a root for a single one
+        want = np.power(wide, np.full_like(wide, exponent)).astype(data.dtype)
+    got = y.numpy()
+    assert np.allclose(got, want, rtol=2e-3 if dtype == "float16" else 1e-6, equal_nan=True)
+    zeros = want == 0
+    assert (np.signbit(got[zeros]) == np.signbit(want[zeros])).all()
+
+
 def test_of_negative_powers_in_a_tensor_the_whole_part_is_taken() -> None:
     x, y = fg.Tensor([1, 2, -1, 0]), fg.Tensor([-2, -2, -3, -1])
     assert (x**y).tolist() == (x ** [n for n in y]).tolist() == [1, 0, -1, 0]
