@@ -30,6 +30,8 @@ Step = tuple[Any, ...]
 Key = tuple[Any, ...]
 _MOST = 512  # keys of a function that are remembered
 _VALUES = {int, bool, str, type(None)}
+# templates and keys of each function; not in its closure, where jit would see them change
+_MEMOS: dict[Callable[..., Any], tuple[dict[Key, tuple[Step, ...]], set[Key]]] = {}
 
 
 @compiled
@@ -46,11 +48,11 @@ def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
 
 def templated(function: F) -> F:
     """The function, with a template for operands like those that came before."""
-    known: dict[Key, tuple[Step, ...]] = {}
-    seen: set[Key] = set()
+    _MEMOS[function] = {}, set()
 
     @wraps(function)
     def build(*args: Any, **keywords: Any) -> Tensor | None:
+        known, seen = _MEMOS[function]
         key: list[Any] = [current().autocast]
         nodes: list[Node] = []
         if not _described((args, *keywords.items()) if keywords else args, key, nodes):

@@ -168,3 +168,21 @@ def test_a_cycle_through_sources_is_collected() -> None:
     del held
     gc.collect()
     assert live_count() == before
+
+
+@pytest.mark.parametrize("function", [fg.silu, fg.gelu, fg.relu, fg.matmul])
+def test_a_jitted_function_does_not_see_its_templates_change(function: Any) -> None:
+    """Nor does one that holds it, as a layer holds its activation."""
+
+    class Layer:
+        def __init__(self) -> None:
+            self.act = function
+
+        def __call__(self, *args: fg.Tensor) -> fg.Tensor:
+            return self.act(*args)
+
+    args = (ones(3, 3),) * (2 if function is fg.matmul else 1)
+    for jitted in (fg.jit(function), fg.jit(Layer())):
+        for _ in range(5):
+            jitted(*args)
+        assert len(jitted.captures) == 1

@@ -580,12 +580,44 @@ class _Lower:
         source = node.src[0]
         kept = [i for d, i in enumerate(index) if d not in axes]
         used = frozenset().union(*map(self.uses, kept), *[self.uses(i) for i, _ in valid])
-        out, folded = list(index), frozenset[int]()
-        for d in axes:
-            out[d] = self.fresh(d, source.shape[d], used)
-            folded |= axes_of(out[d])
+        out = self.rows_of(source, index, axes, used)
+        if out is None:
+            out = list(index)
+            for d in axes:
+                out[d] = self.fresh(d, source.shape[d], used)
+        folded = frozenset[int]().union(*[axes_of(out[d]) for d in axes])
         value = yield source, tuple(out), valid
         return self.folded(name, value, folded)
+
+    def rows_of(
+        self, source: Node, index: Index, axes: Sequence[int], used: frozenset[int]
+    ) -> list[Affine] | None:
+        """The index at which a value, or a part of it, was met in the rows that a reduction folds:
+        loads are shared although a reshape in between gave dimensions other numbers."""
+        parts = {source, *source.src}
+        kept = [d for d in range(len(index)) if d not in axes]
+        for place in self.places.values():
+            there = place.index
+            if parts.isdisjoint(place.values) or len(there) != len(index):
+                continue
+            if all(there[d] == index[d] for d in kept) and self.are_rows(
+                [(there[d], source.shape[d]) for d in axes], used
+            ):
+                return list(there)
+        return None
+
+    def are_rows(self, rows: Sequence[tuple[Affine, Size]], used: frozenset[int]) -> bool:
+        """True if indices run over dimensions by axes of their own, that are not in use."""
+        seen = set(used)
+        for index, size in rows:
+            own = axes_of(index)
+            whole = is_bijection([index], (size,), self.sizes) or (
+                len(own) == 1 and index == axis(min(own)) and self.sizes[min(own)] == size
+            )
+            if not whole or own & seen:
+                return False
+            seen |= own
+        return True
 
     def gather(self, node: Node, index: Index, valid: Domain) -> Lowering:
         place = node.arg

@@ -120,7 +120,6 @@ F, FY, Y = product(fs), product(fs, ys), product(ys)
 
 law("product-mul", a * b, product(a, b))
 law("product-div", a / b, product(a, Pattern(INVERSE, (b,))))
-law("product-square", a**2, product(a, a))
 law("product-product", product(Y, zs), product(ys, zs))
 law("product-neg", product(-a, zs), -product(a, zs))
 

@@ -302,6 +302,22 @@ def test_outputs_in_several_orders_share_the_reduction_that_they_are_made_of(
         assert len(nodes_of(kernel, FOLD)) == 1 and kernel.divisions == 0
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 5, 5), (2, 6, 5, 4), (3, 4, 4, 4), (2, 2, 3, 3)])
+def test_rows_behind_a_reshape_share_the_loads_that_they_are_folded_of(
+    shape: tuple[int, ...],
+) -> None:
+    """Group normalisation: dimension 3 is the height of groups, and the width of the result."""
+    x, weight = memory(*shape), memory(1, shape[1], 1, 1)
+    split = (shape[0], 2, shape[1] // 2, *shape[2:])
+    groups = build.reshape(x, split)
+    apart = SUB(groups, total(groups, 2, 3, 4))
+    spread = total(MUL(apart, apart), 2, 3, 4)
+    normal = build.reshape(MUL(apart, RSQRT(build.apply(ADD, spread, 1.0))), shape)
+    kernel = agrees_in_one_kernel(build.apply(MUL, normal, weight))
+    assert len(nodes_of(kernel, LOAD)) == 2  # what is normalised, and the weights
+    assert len(kernel.axes) == len([n for n in split if n > 1])
+
+
 def test_a_product_and_its_transpose_in_one_value_are_two_reductions() -> None:
     product = matmul(memory(4, 3), memory(3, 4))
     both = ADD(product, build.permute(product, (1, 0)))
