@@ -179,7 +179,8 @@ def test_a_jitted_function_does_not_see_its_templates_change(function: Any) -> N
             self.act = function
 
         def __call__(self, *args: fg.Tensor) -> fg.Tensor:
-            return self.act(*args)
+            found: fg.Tensor = self.act(*args)
+            return found
 
     args = (ones(3, 3),) * (2 if function is fg.matmul else 1)
     for jitted in (fg.jit(function), fg.jit(Layer())):

@@ -33,6 +33,7 @@ class RelayoutForm:
     row_axes: tuple[int, ...] = (4, 8)  # as many as fit
     row_conditions: tuple[int, ...] = (2, 6)  # of a load on rows alone: as many as fit
     interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores write in turns
+    min_vectors: int = 4  # of a row's lanes: what its indices come to costs as much as several
     min_interleaved_lanes: int = 4
     small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
     divided_rows: int = 2  # axes of rows that may be divided
@@ -93,8 +94,8 @@ class _Map:
             return False
         if loose and prod(self.sizes) <= FORM.small_results:
             return True
-        least = table.lanes // 2 if len(self.stores) == 1 else FORM.min_interleaved_lanes
-        if self.sizes[lane] < least:
+        least = FORM.min_vectors * table.lanes
+        if self.sizes[lane] < (least if len(self.stores) == 1 else FORM.min_interleaved_lanes):
             return False
         return transpose_axis(self.order, self.free, self.sizes, lane, table) is None
 

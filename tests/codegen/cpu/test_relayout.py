@@ -185,6 +185,19 @@ def test_the_template_takes_crops_and_leaves_sums_and_flat_maps() -> None:
     assert found == {"crop": True, "sum": False, "flat": False, "gather": False}
 
 
+def test_the_template_leaves_short_rows_where_there_are_many() -> None:
+    """What the indices of a row come to costs as much as several vectors of it."""
+
+    def patches(side: int, count: int) -> Any:
+        x = fg.Tensor(np.zeros((4, 16, count * side, count * side), np.float32), device="cpu")
+        cut = x.reshape(4, 16, count, side, count, side).permute(0, 2, 4, 1, 3, 5) * 2
+        return relayouts(*lowered(cut), target())
+
+    assert patches(8, 8) is None and patches(32, 4) is None
+    assert patches(64, 2) is not None, "long rows"
+    assert patches(8, 2) is not None, "few results"
+
+
 def test_the_template_leaves_rows_that_are_longer_than_what_asks_nothing() -> None:
     for length, takes in ((FORM.endless, True), (FORM.endless + 1, False)):
         with fg.config(device="cpu"):
