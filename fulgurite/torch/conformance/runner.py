@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from .judge import TOLERANCE, Trial, Verdict, compare, tensors_in, together, weigh
 from .wide import widened
 
-INPUTS = 5  # of a model whose results float64 decides on
+ROUNDINGS = 10  # at most of a model that one run does not show to be as close to float64
 LIMIT_SECONDS = 300  # for a model, before it counts as a hang
 MODELS = 12  # of one worker: importing torch takes seconds, but dynamo keeps what it traced
 
@@ -92,6 +92,11 @@ class Case(NamedTuple):
         moved = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
         return copy.deepcopy(self.model).double(), moved
 
+    def moved(self, given: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
+        """The model and its inputs with every number moved by a unit in the last place."""
+        state = {name: _moved(x) for name, x in self.state.items()}
+        return self._replace(state=state), {name: _moved(x) for name, x in given.items()}
+
     def exact(self, given: dict[str, Any]) -> list[Any]:
         """A step in which nothing is float32."""
         model, given = self.wide(given)
@@ -102,7 +107,7 @@ class Case(NamedTuple):
 def _arbitrated(
     case: Case, call: Any, given: dict[str, Any], ours: list[Any], theirs: list[Any], backend: str
 ) -> Verdict:
-    """Do results agree, if need be by how far both are off float64 with several inputs?
+    """Do results agree, if need be by how far both are off float64, over several roundings?
 
     Where torch's own float32 is so far off that to be as close says little, and where we are
     further off, the same model compiled in float64 says whether our graph is right.
@@ -117,11 +122,11 @@ def _arbitrated(
         found = compare(ours, theirs, exact)
         if not found.judged:
             return found
-        for _ in range(INPUTS - 1):
-            other = {k: _other(v) for k, v in given.items()}
-            mine, torchs = [case.step(which, other) for which in (call, case.model)]
-            trials.append(Trial(mine, torchs, case.exact(other)))
-        found = weigh(trials)
+        while not found.agrees and len(trials) < ROUNDINGS:
+            other, numbers = case.moved(given)
+            mine, torchs = [other.step(which, numbers) for which in (call, case.model)]
+            trials.append(Trial(mine, torchs, trials[0].truth))
+            found = weigh(trials)
     except Exception as problem:
         return Verdict(False, math.inf, f"float64: {_text(problem)}")
     if found.agrees and not found.weak:
@@ -130,13 +135,14 @@ def _arbitrated(
     return replace(found, agrees=found.agrees and right, why=found.why + why)
 
 
-def _other(x: Any) -> Any:
-    """Another input: numbers with noise, tokens in another order."""
+def _moved(x: Any) -> Any:
+    """Numbers that are each moved by a unit in the last place, up or down; tokens as they are."""
     import torch
 
-    if x.is_floating_point():
-        return x + 0.1 * x.std(correction=0) * torch.randn_like(x)
-    return x.flatten()[torch.randperm(x.numel())].reshape(x.shape)
+    if not isinstance(x, torch.Tensor) or x.dtype is not torch.float32:
+        return x
+    unit = torch.finfo(x.dtype).eps
+    return x * (1 + unit * (2 * torch.randint_like(x, 2) - 1))
 
 
 def _of_dynamo(case: Case, given: dict[str, Any], ours: list[Any], theirs: list[Any]) -> str:

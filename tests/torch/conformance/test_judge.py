@@ -57,11 +57,12 @@ def trial(mine: float, torchs: float) -> Trial:
     return Trial([ours], [theirs], [truth])
 
 
-def test_over_several_inputs_the_least_is_compared_so_that_chance_decides_nothing() -> None:
-    chance = [trial(1e-2, 1e-6), trial(1e-2, 1e-6), trial(1e-6, 1e-6)]
+def test_over_several_roundings_our_least_is_held_against_torchs_largest() -> None:
+    chance = [trial(1e-2, 1e-6), trial(1e-2, 1e-6), trial(1e-2, 1e-2)]
     assert weigh(chance).agrees and not weigh(chance[:2]).agrees
-    wrong = [trial(1e-3, 1e-6), trial(1e-3, 1e-2), trial(1e-3, 1e-2)]
-    assert not weigh(wrong).agrees and "the least of 3" in weigh(wrong).why
+    assert weigh([trial(1e-2, 1e-6), trial(1e-6, 1e-6)]).agrees
+    wrong = [trial(1e-3, 1e-6), trial(2e-3, 2e-6), trial(1e-3, 3e-6)]
+    assert not weigh(wrong).agrees and "of 3 roundings" in weigh(wrong).why
 
 
 def test_to_be_as_close_as_torch_says_little_where_torch_is_far_off() -> None:

@@ -122,3 +122,33 @@ def test_a_model_that_is_another_under_dynamo_is_no_case_but_a_wrong_backend_is(
     assert row(False, "fulgurite")["status"] == "agrees"
     for asks in (False, True):
         assert row(asks, wrong)["status"] == "differs"
+
+
+class NextToZero(torch.nn.Module):  # type: ignore[misc]
+    """A model whose every result hangs on a relu of a sum that float32 takes for 0 or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+
+    def forward(self, x: Any) -> Any:
+        found = self.linear(x)
+        rest = (found * 3).sum(-1) - 3 * found.sum(-1) + 1e-8
+        return (torch.relu(rest).sign() * found.mean(-1)).unbind()
+
+
+def inexact(module: Any, inputs: Any) -> Any:
+    """A backend that loses a third of the digits."""
+    return lambda *args: [result.bfloat16().float() for result in module(*args)]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_the_side_of_a_relu_that_rounding_decides_is_no_difference_but_lost_digits_are(
+    train: bool,
+) -> None:
+    def row(model: Any, backend: Any) -> dict[str, Any]:
+        return runner.measure("m", lambda: (model, {"": torch.randn(16, 64)}), train, backend)
+
+    found = row(NextToZero(), "fulgurite")
+    assert found["status"] == "agrees" and found["error"] > 0.1 and "roundings" in found["why"]
+    assert row(torch.nn.Linear(64, 64), inexact)["status"] == "differs"
