@@ -8,7 +8,7 @@ that AOTAutograd wraps: forward and backward are one native call each.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,46 +66,18 @@ def checked(options: dict[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-class Decompositions(dict[Any, Any]):
+class Decompositions(Mapping[Any, Any]):
     """The table of decompositions, made when it is first asked for: a graph that torch's cache has
     needs none, and to load them takes longer than such a graph."""
 
-    def _filled(self) -> dict[Any, Any]:
-        if not dict.__len__(self):
-            dict.update(self, decompositions())
-        return self
-
-    def __contains__(self, operator: object) -> bool:
-        return dict.__contains__(self._filled(), operator)
-
     def __getitem__(self, operator: Any) -> Any:
-        return dict.__getitem__(self._filled(), operator)
+        return decompositions()[operator]
 
     def __iter__(self) -> Iterator[Any]:
-        return dict.__iter__(self._filled())
+        return iter(decompositions())
 
     def __len__(self) -> int:
-        return dict.__len__(self._filled())
-
-    def get(self, operator: Any, default: Any = None) -> Any:
-        """What an operator is decomposed by."""
-        return dict.get(self._filled(), operator, default)
-
-    def keys(self) -> Any:
-        """The operators that are decomposed."""
-        return dict.keys(self._filled())
-
-    def values(self) -> Any:
-        """What they are decomposed by."""
-        return dict.values(self._filled())
-
-    def items(self) -> Any:
-        """Both."""
-        return dict.items(self._filled())
-
-    def copy(self) -> dict[Any, Any]:
-        """A plain dictionary."""
-        return dict(self.items())
+        return len(decompositions())
 
 
 @functools.cache

@@ -185,17 +185,18 @@ def test_a_graph_that_is_found_loads_no_decompositions(
 
     monkeypatch.setattr(backend, "decompositions", counted)
     model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
-    for what, times in (("saved", 1), ("hit", 1)):
+    for what, loaded in (("saved", True), ("hit", False)):
+        made.clear()
         _, counts = again(model, x, options=options)
-        assert counts[f"autograd_cache_{what}"] == 1 and len(made) == times
+        assert counts[f"autograd_cache_{what}"] == 1 and bool(made) == loaded
 
 
 def test_a_table_of_decompositions_is_the_same_however_it_is_asked() -> None:
     whole = backend.decompositions()
     first = next(iter(whole))
-    asked: list[Callable[[dict[Any, Any]], Any]] = [
+    asked: list[Callable[[Any], Any]] = [
         dict, len, list, lambda d: {**d}, lambda d: first in d, lambda d: d[first],
-        lambda d: d.get(first), lambda d: d.get(0, 1), lambda d: d.copy(), lambda d: list(d.keys()),
+        lambda d: d.get(first), lambda d: d.get(0, 1), lambda d: list(d.keys()),
         lambda d: list(d.values()), lambda d: list(d.items()), bool,
     ]  # fmt: skip
     for ask in asked:
