@@ -43,12 +43,15 @@ try:
         sanitize_gm_for_cache,
     )
     from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+    from torch._inductor.codecache import FxGraphHashDetails
     from torch._inductor.output_code import OutputCode
 
     WITHOUT = ""
 except ImportError as problem:  # these names are torch's own business: with others nothing is kept
     WITHOUT = str(problem)
-    BypassAOTAutogradCache, AOTAutogradCacheDetails, OutputCode = Exception, object, object
+    BypassAOTAutogradCache, OutputCode = Exception, object
+    FxGraphHashDetails = type("FxGraphHashDetails", (), {})
+    AOTAutogradCacheDetails = type("AOTAutogradCacheDetails", (FxGraphHashDetails,), {})
 
 SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
 _KINDS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
@@ -104,7 +107,7 @@ def _join() -> bool:
     if (
         WITHOUT
         or not all([hasattr(settings, name) for name in SETTINGS])
-        or not hasattr(AOTAutogradCacheDetails, "_init_fx_graph_hash_details")
+        or not issubclass(AOTAutogradCacheDetails, FxGraphHashDetails)
         or not BundledAOTAutogradResult
     ):
         return False
@@ -120,18 +123,28 @@ def _join() -> bool:
     return True
 
 
-class Details(AOTAutogradCacheDetails):  # type: ignore[misc]  # nor this
-    """What a graph of AOTAutograd depends on, less what only inductor's code does."""
+class Part(FxGraphHashDetails):  # type: ignore[misc]  # nor these
+    """In place of what inductor's code depends on: graph, inputs, torch's and our sources."""
 
-    def get_triton_source_codes_from_gm(self, gm: fx.GraphModule) -> list[str]:
-        """No kernel of Triton is in a graph that is kept."""
-        return []
-
-    def _init_fx_graph_hash_details(self, gm: Any, example_inputs: Any, fx_config: Any) -> None:
+    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *_: Any) -> None:
         self.gm, self.example_inputs = gm, example_inputs
         now = _now.get()
         assert now is not None, "this key is asked for while a graph of ours is compiled"
         self.versions = (torch.__version__, torch.version.git_version, now[0])
+        self.autocast = {  # in torch 2.11's own part it is one bit
+            device: torch.get_autocast_dtype(device)
+            for device in torch._C._autocast_supported_devices()
+            if torch.is_autocast_enabled(device)
+        }
+
+
+class Details(AOTAutogradCacheDetails, Part):  # type: ignore[misc]
+    """What a graph of AOTAutograd depends on: torch's own details call the next class for the rest,
+    which is ours here."""
+
+    def get_triton_source_codes_from_gm(self, gm: fx.GraphModule) -> list[str]:
+        """No kernel of Triton is in a graph that is kept."""
+        return []
 
 
 def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
@@ -140,6 +153,8 @@ def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
     with sanitize_gm_for_cache(gm):
         check_cacheable(gm)
         details = Details(gm, inputs, aot_config, {})
+        if not hasattr(details, "versions"):
+            raise NotKept("torch's details of a graph have no place for ours")
         return f"f{AOTAutogradCachePickler(gm).get_hash(details)}"
 
 

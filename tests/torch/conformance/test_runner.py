@@ -152,3 +152,21 @@ def test_the_side_of_a_relu_that_rounding_decides_is_no_difference_but_lost_digi
     found = row(NextToZero(), "fulgurite")
     assert found["status"] == "agrees" and found["error"] > 0.1 and "roundings" in found["why"]
     assert row(torch.nn.Linear(64, 64), inexact)["status"] == "differs"
+
+
+class Chaotic(torch.nn.Module):  # type: ignore[misc]
+    """A model that makes any rounding a hundred times larger, thirty times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(30):
+            x = torch.sin(100 * self.linear(x))
+        return x
+
+
+def test_a_model_whose_results_are_rounding_in_float64_too_is_no_case() -> None:
+    found = runner.measure("m", lambda: (Chaotic(), {"": torch.randn(4, 64)}), False, "fulgurite")
+    assert found["status"] == "skipped" and "rounding alone decides" in found["why"]
