@@ -170,3 +170,25 @@ class Chaotic(torch.nn.Module):  # type: ignore[misc]
 def test_a_model_whose_results_are_rounding_in_float64_too_is_no_case() -> None:
     found = runner.measure("m", lambda: (Chaotic(), {"": torch.randn(4, 64)}), False, "fulgurite")
     assert found["status"] == "skipped" and "rounding alone decides" in found["why"]
+
+
+class Narrow(torch.nn.Module):  # type: ignore[misc]
+    """A model that loses its digits in a part that is float32 by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+
+    def forward(self, x: Any) -> Any:
+        found = self.linear(x)
+        narrow = found.float()
+        return (((narrow * 3).sum(-1) - 3 * narrow.sum(-1)) * 1e6).to(x.dtype) + found.sum(-1)
+
+
+def test_parts_that_are_float32_by_name_round_in_float64_too_and_a_wrong_graph_is_found() -> None:
+    def row(backend: Any) -> dict[str, Any]:
+        return runner.measure("m", lambda: (Narrow(), {"": torch.randn(16, 64)}), False, backend)
+
+    assert row("fulgurite")["status"] == "agrees"
+    tenfold = row(lambda module, inputs: lambda *args: [10 * x for x in module(*args)])
+    assert tenfold["status"] == "differs"
