@@ -138,8 +138,7 @@ class GemmTiling:
     gemv_unroll: int = 8  # rows or columns of the matrix that are under way together
     gemv_sums_columns: int = 1024  # whose accumulators stay in L1
     gemv_vectors: int = 8  # of columns whose accumulators are registers: a quarter, and twice more
-    gemv_chain_rows: int = 12  # that these add in float32
-    gemv_known_bytes: int = 8 << 20  # of a matrix whose pages the second TLB knows: 2,048 or more
+    gemv_chain_rows: int = 12  # that are added in float32
     gemv_chain_steps: int = 6  # added in float32 before they go to float64: more would lose digits
 
     # direct convolution

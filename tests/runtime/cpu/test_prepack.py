@@ -14,6 +14,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.aot.schedule import TensorSchedule
+from fulgurite.codegen.cpu.tiling import GEMM
 from fulgurite.runtime.cpu.executor import Program
 from fulgurite.runtime.cpu.objects import dump, restored
 from fulgurite.runtime.derived import DERIVED, DerivedValues
@@ -105,10 +106,46 @@ def test_a_prepacked_form_is_kept_on_disk_with_its_kernel() -> None:
 
 
 def test_few_rows_read_weights_where_they_are() -> None:
-    for rows in (1, 4, 8):
+    for rows in (2, 4, 8):
         schedule, *_ = layer(rows)
         plain_runs(schedule, 4)
         assert held(schedule).packed == []
+
+
+@pytest.mark.parametrize("k", [37, 96, 640, 1031])
+@pytest.mark.parametrize("n", [47, 48, 61, 130, 176, 512, 1000])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_one_row_reads_panels_of_a_matrix_with_short_rows(k: int, n: int, scaled: bool) -> None:
+    """Bits are those of rows that are read in place, also of hostile numbers; the vector may be
+    computed, and k be in chunks."""
+    x, w = array(1, k), array(k, n, seed=4)
+    x[0, :3], w[1, :3] = (np.inf, 1e-42, -0.0), (np.nan, -np.inf, 0.0)
+    a, c, b = fg.from_numpy(x), fg.tensor(w).realize(), weight(n, seed=3)
+    schedule = fg.schedule((a * 3 if scaled else a) @ c + b)
+    first = plain_runs(schedule, 1)[0]
+    with fg.config(poison=True):
+        again = plain_runs(schedule, 2)[1]
+    np.testing.assert_array_equal(again, first)
+    assert len(held(schedule).packed) == (4 * k * n > GEMM.l1_bytes)
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = x.astype(np.float64) * (3 if scaled else 1) @ w + np.asarray(b)
+    np.testing.assert_allclose(first, exact, rtol=1e-4, atol=1e-3)
+
+
+def test_one_row_reads_long_rows_of_a_matrix_in_place() -> None:
+    x, w = array(1, 64), weight(64, 1024)
+    schedule = fg.schedule(fg.from_numpy(x) @ w)
+    plain_runs(schedule, 4)
+    assert held(schedule).packed == []
+
+
+def test_one_row_and_many_share_a_packed_weight() -> None:
+    w = weight(K, N)
+    schedules = [fg.schedule(fg.from_numpy(array(rows, K)) @ w) for rows in (1, 24)]
+    for schedule in schedules:
+        plain_runs(schedule, 3)
+    one, many = [held(schedule).packed for schedule in schedules]
+    assert len(one) == 1 and one == many
 
 
 @pytest.mark.parametrize("shape", [(16, 40, 9, 9, 3), (64, 96, 5, 4, 3), (24, 130, 12, 6, 1)])

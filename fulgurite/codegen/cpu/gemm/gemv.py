@@ -4,10 +4,10 @@ In: the registers. Out: the text of a module whose function adds products to a r
 `gemv_dot` has columns that memory has along k, one after the other, as prefetching likes it best,
 or a few at a time where they are so short that their sums would wait, or so long that x leaves L1
 meanwhile; lanes run along k and are summed in an order that depends on nothing else. `gemv_axpy`
-has rows of k: with accumulators of some columns in registers, for all of k, where the processor
-knows the pages of the whole matrix (TLB), else a few rows at a time and each for as long as it
-goes. A few steps of float32 are summed by themselves, and those sums in float64: errors do not grow
-with the depth.
+has rows of k: of a panel of few columns all of k with accumulators in registers, else some rows
+at a time and each for as long as it goes, since short pieces of rows are not prefetched. A few
+steps of float32 are summed by themselves, and those sums in float64: errors do not grow with the
+depth.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .microkernel import (
 from .widen import widen
 
 GEMV = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
-_VECTORS = GEMM.gemv_vectors
 _UNROLL, _SUMS_COLUMNS, _CHAIN = GEMM.gemv_unroll, GEMM.gemv_sums_columns, GEMM.gemv_chain_steps
+_ROWS = GEMM.gemv_chain_rows
 
 
 @lru_cache(maxsize=32)
@@ -110,18 +110,21 @@ def gemv_dot(registers: Registers, memories: tuple[DType, DType]) -> Module:
 @lru_cache(maxsize=32)
 def gemv_axpy(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
-    rows of B, `stride` apart, that are added up in scratch first."""
+    rows of B, `stride` apart. Panels of few columns have their accumulators in registers; both
+    forms add in the same order, so that packing the matrix changes no bit."""
     row = _Row(registers, memories)
-    f, e, dtype = row.f, row.f.e, registers.dtype
-    sums = f.scratch("sums", row.inner, str(_SUMS_COLUMNS))
+    e, most = row.f.e, registers.width * _panel_vectors(registers)[0]
+    narrow = e.let(f"icmp ule i64 %columns, {most}")
+    e.branch(narrow, lambda: _by_columns(row))
+    e.branch(e.let(f"xor i1 {narrow}, true"), lambda: _by_rows(row))
+    return row.module("gemv_axpy")
+
+
+def _by_rows(row: _Row) -> None:
+    """Sums of some rows at a time, each for as long as it goes, with totals in scratch."""
+    f, e, registers = row.f, row.f.e, row.registers
     totals = f.scratch("totals", scalar_type(row.long), str(_SUMS_COLUMNS))
-    nothing = "zeroinitializer"
-
-    def load(memory: str, step: str) -> str:
-        return load_value(e, memory, Val(step, int64), dtype, None, f.mask, "row").text
-
-    def store(memory: str, step: str, text: str) -> None:
-        store_value(e, memory, Val(step, int64), Val(text, dtype, True), dtype, f.mask, "row")
+    zero = "zeroinitializer"
 
     def places(step: str) -> list[str]:
         parts = [f.add(step, str(p * registers.width // row.parts)) for p in range(row.parts)]
@@ -135,57 +138,61 @@ def gemv_axpy(registers: Registers, memories: tuple[DType, DType]) -> Module:
         for part, place in zip(parts, places(step), strict=True):
             e.line(f"store {row.wide} {part}, ptr {place}")
 
+    def flush(step: str, total: str) -> None:
+        pairs = zip(known(step), row.widened(total), strict=True)
+        keep(step, [row.added(*pair) for pair in pairs])
+
     def chunk(column: str, _: list[str]) -> list[str]:
         count = f.least(f.sub("%columns", column), str(_SUMS_COLUMNS))
         goal = row.at("%C", column)
 
-        def rows(k: str, many: int) -> list[str]:
-            steps = [f.add(k, str(i)) for i in range(many)]
-            spread = [e.splat(row.number(row.at("%A", s, 0))).text for s in steps]
-            sources = [row.at("%B", f.add(column, f.mul(step, "%bs")), 1) for step in steps]
+        def product(x: str, source: str, step: str, total: str) -> str:
+            here = row.read(row.at(source, step, 1), 1, f.mask)
+            return e.let(multiplied(registers, x, here, total, e.let))
+
+        def source(k: str) -> str:
+            return row.at("%B", f.add(column, f.mul(k, "%bs")), 1)
+
+        def rows(k: str, _: list[str]) -> list[str]:
+            steps = [f.add(k, str(i)) for i in range(_ROWS)]
+            spread = [row.spread(step) for step in steps]
+            sources = [source(step) for step in steps]
 
             def vector(step: str) -> None:
-                total = nothing
-                for x, source in zip(spread, sources, strict=True):
-                    here = row.read(row.at(source, step, 1), 1, f.mask)
-                    total = e.let(multiplied(registers, x, here, total, e.let))
-                store(sums, step, row.added(load(sums, step), total, vector_of(registers)))
+                total = zero
+                for x, memory in zip(spread, sources, strict=True):
+                    total = product(x, memory, step, total)
+                flush(step, total)
 
             f.lanes(0, "0", count, [], vector)
             return []
 
-        def piece(k: str, _: list[str]) -> list[str]:
-            end = f.least(f.add(k, str(_CHAIN * _UNROLL)), "%depth")
-            last = f.sub(end, e.let(f"urem i64 {f.sub(end, k)}, {_UNROLL}"))
-            f.lanes(0, "0", count, [], lambda step: store(sums, step, nothing))
-            e.loop(k, last, _UNROLL, [], lambda k, _: rows(k, _UNROLL))
-            e.loop(last, end, 1, [], lambda k, _: rows(k, 1))
-            f.lanes(0, "0", count, [], flush)
-            return []
+        def rest(step: str) -> None:
+            def one(k: str, now: list[str]) -> list[str]:
+                return [product(row.spread(k), source(k), step, now[0])]
 
-        def flush(step: str) -> None:
-            pairs = zip(known(step), row.widened(load(sums, step)), strict=True)
-            keep(step, [row.added(*pair) for pair in pairs])
+            flush(step, *e.loop(last, "%depth", 1, [(vector_of(registers), zero)], one))
 
         def finish(step: str) -> None:
             row.put_row(row.narrowed(known(step)), row.at(goal, step))
 
-        f.lanes(0, "0", count, [], lambda step: keep(step, [nothing] * row.parts))
-        e.loop("0", "%depth", _CHAIN * _UNROLL, [], piece)
+        last = f.sub("%depth", e.let(f"urem i64 %depth, {_ROWS}"))
+        f.lanes(0, "0", count, [], lambda step: keep(step, [zero] * row.parts))
+        e.loop("0", last, _ROWS, [], rows)
+        some = e.let(f"icmp ult i64 {last}, %depth")
+        e.branch(some, lambda: f.lanes(0, "0", count, [], rest))
         f.lanes(0, "0", count, [], finish)
         return []
 
-    most = GEMM.gemv_known_bytes * 8 // memory_dtype(memories[1]).bits
-    known_pages = e.let(f"icmp ule i64 {f.mul('%depth', '%bs')}, {most}")
-    several = e.let(f"icmp uge i64 %columns, {registers.width * _VECTORS // 2}")
-    small = e.let(f"and i1 {known_pages}, {several}")
+    e.loop("0", "%columns", _SUMS_COLUMNS, [], chunk)
 
-    def by_rows() -> None:
-        e.loop("0", "%columns", _SUMS_COLUMNS, [], chunk)
 
-    e.branch(small, lambda: _by_columns(row))
-    e.branch(e.let(f"xor i1 {small}, true"), by_rows)
-    return row.module("gemv_axpy")
+def _panel_vectors(registers: Registers) -> list[int]:
+    """Vectors of columns whose accumulators registers hold, the most first: a panel's among them,
+    so that all of it streams by once."""
+    most = min(GEMM.gemv_vectors, registers.target.lanes // 2)
+    powers = [1 << n for n in range(1, most.bit_length())]
+    return sorted({most, *powers, min(most, registers.vectors)} - {1}, reverse=True)
 
 
 def _by_columns(row: _Row) -> None:
@@ -197,31 +204,31 @@ def _by_columns(row: _Row) -> None:
         starts = [str(v * width) for v in range(vectors)]
 
         def step(k: str, sums: list[str]) -> list[str]:
-            x = e.splat(row.number(row.at("%A", k, 0))).text
+            x = row.spread(k)
             source = row.at("%B", f.add(column, f.mul(k, "%bs")), 1)
             here = [row.read(row.at(source, start, 1), 1, f.mask) for start in starts]
             return [e.let(multiplied(row.registers, x, b, c, e.let))
                     for b, c in zip(here, sums, strict=True)]  # fmt: skip
 
         def piece(k: str, totals: list[str]) -> list[str]:
-            end = f.least(f.add(k, str(GEMM.gemv_chain_rows)), "%depth")
+            end = f.least(f.add(k, str(_ROWS)), "%depth")
             zeros = [(kind, "zeroinitializer")] * vectors
             sums = e.loop(k, end, 1, zeros, step)
             parts = [part for total in sums for part in row.widened(total)]
             return [row.added(*pair) for pair in zip(totals, parts, strict=True)]
 
         nothing = [(row.wide, "zeroinitializer")] * (vectors * row.parts)
-        totals = e.loop("0", "%depth", GEMM.gemv_chain_rows, nothing, piece)
+        totals = e.loop("0", "%depth", _ROWS, nothing, piece)
         for v, start in enumerate(starts):
             total = row.narrowed(totals[v * row.parts : (v + 1) * row.parts])
             row.put_row(total, row.at("%C", f.add(column, start)))
 
-    done, vectors = "0", min(_VECTORS, row.registers.target.lanes // 2)
-    while vectors > 1:
+    done = "0"
+    for vectors in _panel_vectors(row.registers):
         left = f.sub("%columns", done)
         end = f.sub("%columns", e.let(f"urem i64 {left}, {vectors * width}"))
         e.loop(done, end, vectors * width, [], partial(_nothing, block, vectors))
-        done, vectors = end, vectors // 2
+        done = end
     f.lanes(0, done, "%columns", [], lambda offset: block(f.add(done, offset), 1))
 
 
@@ -263,6 +270,10 @@ class _Row:
         memory, e = self.memories[0], self.f.e
         found = load_value(e, place, Val("0", int64), memory, None, None, "one")
         return cast(e, found, memory, self.dtype)
+
+    def spread(self, step: str) -> str:
+        """A number of the left operand in all lanes."""
+        return self.f.e.splat(self.number(self.at("%A", step, 0))).text
 
     @property
     def dtype(self) -> DType:

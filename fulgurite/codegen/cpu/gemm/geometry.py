@@ -27,11 +27,6 @@ def k_room(gemm: Gemm) -> int:
     return -(-gemm.depth // lanes) * lanes + lanes
 
 
-def _is_right(key: Hashable) -> bool:
-    """True if a number of the table is the right operand's."""
-    return isinstance(key, tuple) and key[-1] == "right"
-
-
 _NEXT = (
     ("next block", "left"), ("next block", "right"), ("next tile", "right"),
     ("next", "left"), ("next", "right"),
@@ -222,10 +217,9 @@ class Geometry:
         whole = replace(self, tiles=tiles, prepacked=True)
         known: dict[Hashable, int] = {("param", "right"): 0, "packed": 1}
         read = ("blocks", "depth", "steps", "block of k", "deep")
-        numbers = {
-            key: known.get(key, n if key in read or _is_right(key) else 0)
-            for key, n in whole.table().items()
-        }
+        numbers = {key: known.get(key, n if key in read else 0)
+                   for key, n in whole.common_numbers().items()}  # fmt: skip
+        numbers |= {key: known.get(key, n) for key, n in whole.side_numbers(right).items()}
         panel = gemm.registers.panel
         elements = -(-gemm.columns // panel) * panel * whole.panel_depth
         return numbers, whole.pack_units(right), elements
@@ -294,8 +288,13 @@ class Geometry:
 
     def table(self) -> dict[Hashable, int]:
         """The numbers that functions of the library read."""
+        sides = [self.side_numbers(s) for s in (self.gemm.left, self.gemm.right)]
+        return {**self.common_numbers(), **sides[0], **sides[1]}
+
+    def common_numbers(self) -> dict[Hashable, int]:
+        """Those of both operands."""
         gemm, tiles = self.gemm, self.tiles
-        found: dict[Hashable, int] = {
+        return {
             "blocks": self.blocks, "depth": gemm.depth, "block of k": tiles.k_block,
             "deep": self.panel_depth, "tile numbers": self.left_tile_elements,
             "before right": self.before_right(), "workspace": len(gemm.problem.dtypes),
@@ -305,20 +304,19 @@ class Geometry:
             "alike": self.alike, "last tile": self.wide - 1,
             **self.next_ones(), **self.panels(), **self.stretch(),
         }  # fmt: skip
-        for s, size, scratch in zip(
-            (gemm.left, gemm.right), (tiles.rows, tiles.columns),
-            tiles.scratch(gemm.target.lanes), strict=False,
-        ):  # fmt: skip
-            values = self.operand_numbers(s, size, scratch)
-            found |= {(name, s.name): value for name, value in values.items()}
-            view = gemm.view(s)
-            if gemm.kind.reads_views and view is not None:
-                seen = self.view_table(s, view)
-                found |= {(name, s.name): value for name, value in seen.items()}
-        return found
 
-    def operand_numbers(self, s: Operand, size: int, scratch: int) -> dict[str, int]:
+    def side_numbers(self, s: Operand) -> dict[Hashable, int]:
+        """Those of one operand, and of its im2col descriptor."""
+        values, view = self.operand_numbers(s), self.gemm.view(s)
+        if self.gemm.kind.reads_views and view is not None:
+            values |= self.view_table(s, view)
+        return {(name, s.name): value for name, value in values.items()}
+
+    def operand_numbers(self, s: Operand) -> dict[Hashable, int]:
         """The numbers of one operand, by their names in the table."""
+        scratch = self.tiles.scratch(self.gemm.target.lanes)
+        sizes = ((self.tiles.rows, scratch[0]), (self.tiles.columns, scratch[1]))
+        size, packed = sizes[s.name == "right"]
         steps, batch = dict(s.root.arg[1][1]), s.part.batch.axes
         own, k = self.dense_strides(s)
         wide, tall = self.pack_unit(s)
@@ -329,7 +327,7 @@ class Geometry:
             "all": self.size_of(s), "tile": size, "way": ROUTES.index(self.library_route(s)),
             "from own": own, "from k": k, "apart": apart,
             "own": used[0], "k": used[1], "numbers": self.block_elements(s.name),
-            "scratch": scratch, "piece": wide, "pieces": -(-self.size_of(s) // wide),
+            "scratch": packed, "piece": wide, "pieces": -(-self.size_of(s) // wide),
             "high": tall, "chunks": self.tiles.k_block // tall, "packed": self.packed_stride(s),
             "of a product": self.pack_units(s),
             "next product": steps.get(batch[0], 0) if len(batch) == 1 else 0,

@@ -185,6 +185,14 @@ class Gemm:
         return self.right.along == "folded" and self.is_dense(self.right)
 
     @property
+    def has_panels(self) -> bool:
+        """True if memory of the right operand can be packed in panels of columns: it has rows of
+        what is accumulated in, or windows. A GEMV that sums rows reads panels too."""
+        if self.kind is GemmKind.GEMV_AXPY:
+            return self.is_accumulated(self.stored(self.right))
+        return self.kind in (GemmKind.DENSE, GemmKind.IMPLICIT) and not self.right.k_major
+
+    @property
     def has_k_contiguous_rows(self) -> bool:
         """True if lanes could run along k, if the columns are few."""
         lies = self.kind.reads_matrices and not self.left.is_transposed

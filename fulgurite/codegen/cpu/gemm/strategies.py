@@ -94,9 +94,9 @@ def bind_to(problem: GemmProblem, machine: Target) -> Gemm:
 def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     """The plan for a right operand that is packed before any run, if that is legal and pays.
 
-    It must sum in the same order. Few rows read a matrix once, and one in L1 is near anyway.
+    It must sum in the same order.
     """
-    if not _has_panels(gemm, plan) or not _stays_worth_it(gemm, plan):
+    if not _may_pack_once(gemm) or not _pays_to_pack_once(gemm):
         return None
     strategy = next(s for s in STRATEGIES if s.kind is plan.kind)
     found = strategy.plan(replace(gemm, prepacked=True))
@@ -106,10 +106,10 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     return found if order[0] == order[1] else None
 
 
-def _has_panels(gemm: Gemm, plan: GemmPlan) -> bool:
+def _may_pack_once(gemm: Gemm) -> bool:
     """True if the right operand is one matrix in memory that is packed in panels."""
-    right, view = gemm.as_kind(plan.kind).right, gemm.right_view
-    if plan.kind not in (GemmKind.DENSE, GemmKind.IMPLICIT) or right.k_major or gemm.batch != 1:
+    right, view = gemm.right, gemm.right_view
+    if not gemm.has_panels or gemm.batch != 1:
         return False
     if gemm.registers.pairs or gemm.registers.words:  # memory has them as they are needed
         return False
@@ -117,11 +117,12 @@ def _has_panels(gemm: Gemm, plan: GemmPlan) -> bool:
     return fixed and view is not None and not any(c.asks for c in view.conditions)
 
 
-def _stays_worth_it(gemm: Gemm, plan: GemmPlan) -> bool:
-    """True if rows are many and the operand is larger than L1."""
-    param = gemm.as_kind(plan.kind).right.root.arg[0]
-    nbytes = gemm.columns * gemm.steps * gemm.problem.dtypes[param].itemsize
-    return gemm.rows > GEMM.few_rows and nbytes > GEMM.l1_bytes
+def _pays_to_pack_once(gemm: Gemm) -> bool:
+    """True if the operand is larger than L1, and rows are many, or one whose matrix has rows so
+    short that the host does not prefetch several of them at a time."""
+    row_bytes = gemm.columns * gemm.problem.dtypes[gemm.right.root.arg[0]].itemsize
+    short = gemm.is_vector and row_bytes < GEMM.page_bytes
+    return (gemm.rows > GEMM.few_rows or short) and row_bytes * gemm.steps > GEMM.l1_bytes
 
 
 def vnni_gemms(problem: GemmProblem, machine: Target) -> list[Gemm]:

@@ -68,7 +68,7 @@ def _form(gemm: Gemm, plan: GemmPlan, plain: KernelText) -> Prepacked | None:
         return None
     table, units, elements = geometry.pack_once()
     names = VIEW_TABLE if gemm.kind.reads_views else TABLE
-    numbers = tuple([table[name] for name in dict.fromkeys(names)])
+    numbers = tuple([table.get(name, 0) for name in dict.fromkeys(names)])
     if any(map(varies, numbers)):
         return None
     pack = Launch(template.pack_symbol(gemm.right), units, gemm.depth * gemm.columns * 2)
@@ -114,6 +114,8 @@ class _Template:
             launches.append(Launch(symbol, geo.direct_tables, workspace))
         else:
             workspace = sum(self.pack_launch(s, frames, launches) for s in (gemm.left, gemm.right))
+        if gemm.is_vector and gemm.has_panels:
+            self.calls.dense_launch(gemm.right)  # packs it, if it stays
         frames.append(self.main())
         workspace += self.sum_launches(launches)
         declared: dict[str, str] = {}
@@ -348,6 +350,8 @@ class _Template:
             panel = goal.width or str(self.registers.panel)
             return memory, "1" if goal.width else goal.depth, panel
         memory, step = self.calls.source(f, s, span.own, span.k)
+        if self.gemm.is_vector and s.name == "right" and self.gemm.has_panels:
+            return self.panels_or_rows(f, s, memory, span)
         if self.gemm.is_vector:
             return (memory, step, "1") if s.along == "folded" else (memory, "1", step)
         kind = f.number(("way", s.name), ROUTES.index(route))
@@ -361,6 +365,20 @@ class _Template:
         own, folded = self.geometry.strides(s)
         return known, f.number(("own", s.name), own), f.number(("folded", s.name), folded)
 
+    def panels_or_rows(
+        self, f: FunctionBuilder, s: Operand, memory: str, span: Span
+    ) -> tuple[str, str, str]:
+        """Where a block of a GEMV's matrix is, and its strides: memory's rows, or prepacked panels
+        of all of k."""
+        e, geo = f.e, self.geometry
+        self.calls.pack_dense(f, s)  # the launch that packs calls it
+        names = zip(("own", "folded"), geo.strides(s), strict=True)
+        own, folded = [f.number((name, "right"), stride) for name, stride in names]
+        place = f.add(f.mul(span.own, own), f.mul(span.k, folded))
+        panels = e.let(f"getelementptr {self.inner}, ptr {self.calls.packed(f, s)}, i64 {place}")
+        packed = e.let(f"icmp ne i64 {f.number('prepacked', int(geo.prepacked))}, 0")
+        return e.let(f"select i1 {packed}, ptr {panels}, ptr {memory}"), own, folded
+
     def multiply(
         self, f: FunctionBuilder, a: tuple[str, str, str], b: tuple[str, str, str], sums: str,
         rows: str, columns: str, width: str, depth: str, first: str,
@@ -370,8 +388,20 @@ class _Template:
         if gemm.is_vector:  # b's rows or columns are read in place
             dotted = gemm.kind is GemmKind.GEMV_DOT
             stride, module = (b[1], gemv_dot) if dotted else (b[2], gemv_axpy)
-            operands = [a[0], b[0], stride, sums, depth, columns, first]
-            self.calls.call(f, module(r, gemm.memories), GEMV, operands)
+
+            all_ = self.tiles.columns  # of a tile: rows of memory are one panel
+            wide = f.number("panel", r.panel if self.geometry.prepacked else all_)
+
+            def some(number: str, _: list[str]) -> list[str]:
+                column = f.mul(number, wide)
+                at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {f.mul(column, b[1])}")
+                to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
+                count = f.least(wide, f.sub(columns, column))
+                operands = [a[0], at, stride, to, depth, count, first]
+                self.calls.call(f, module(r, gemm.memories), GEMV, operands)
+                return []
+
+            e.loop("0", f.panels(columns, wide, wide), 1, [], some)
             return
         if gemm.right.k_major:
             operands = [a[0], a[1], *b, sums, width, depth, rows, columns, first]

@@ -325,7 +325,8 @@ def _gemv_tiles(p: TileProblem) -> Tiles:
             break
         wide = _up(wide // 2, step)
     left = "dense" if p.dense[0] else "tile" if wide >= p.columns else "shared"
-    found = Tiles(left, "dense", 1, wide, steps, packed, p.in_place, chunks)
+    right = "shared" if p.prepacked else "dense"
+    found = Tiles(left, right, 1, wide, steps, packed, p.in_place, chunks)
     return found if found.fits(block) else replace(found, left="shared")
 
 
