@@ -217,6 +217,12 @@ def shuffled(x: fg.Tensor) -> fg.Tensor:
     return (fg.reshape(fg.permute_dims(x, (1, 0, 2)), (-1, x.shape[-1])).T * 2).contiguous()
 
 
+def channels_last(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    """A depthwise convolution of (batch, length, channels) with (window, channels) weights."""
+    kernel = fg.expand_dims(fg.moveaxis(w, -1, 0), 1)
+    return fg.moveaxis(fg.conv1d(fg.moveaxis(x, -1, 1), kernel, groups=len(kernel)), 1, -1)
+
+
 SAMPLES: dict[str, Sample] = {
     "partition": Sample(split_rows),
     "user_kernels": Sample(with_a_kernel),
@@ -280,6 +286,7 @@ SAMPLES: dict[str, Sample] = {
     "drop_implied_masks": Sample(
         lambda: [fg.pad(fg.exp(numbers(1, 6, 9) / 3.0 + 0.7), ((1, 2), (0, 1)))]
     ),
+    "depthwise": Sample(lambda: [channels_last(numbers(1, 1, 9, 8), numbers(2, 3, 8))]),
     "gemm": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
     "concat": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), numbers(2, 3, 6)])]),
     "move_as_words": Sample(lambda: [padded_bytes()]),

@@ -60,6 +60,7 @@ PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
         INDEX,
         INDEX,
     ),
+    Pass("depthwise", lambda v, c: depthwise(v, c.target), INDEX, CODE),
     Pass("gemm", lambda v, c: gemm(v, c.target), INDEX, CODE),
     Pass("concat", lambda v, c: concat(v), INDEX, CODE),
     Pass("move_as_words", lambda v, c: words(v), INDEX, INDEX),
@@ -149,6 +150,15 @@ def irregular(value: TypedKernel, context: Rendering) -> KernelText | None:
     with FORK_LOCK:
         from .irregular import parts
     return parts.in_parts(value.kernel, value.dtypes, context.target, plain(context))
+
+
+def depthwise(value: TypedKernel, target: Target) -> KernelText | None:
+    """A kernel that sums products over a window, its lanes channels."""
+    if not sums_products(value.kernel.body):
+        return None
+    with FORK_LOCK:
+        from .conv import depthwise as template
+    return template.depthwise(value.kernel, value.dtypes, target)
 
 
 def gemm(value: TypedKernel, target: Target) -> KernelText | None:

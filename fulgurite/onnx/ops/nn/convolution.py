@@ -70,7 +70,7 @@ def channels_last(op: Call) -> Value | None:
     if op.value(1).constant:
         op.build.keep(kernel)
     if inner == 1:  # depthwise: a plain one has WIDE channels or more
-        y = _tap_by_tap(rows, kernel, found, space)
+        y = _sums_of_channels(rows, kernel, found)
     else:
         lines = fg.reshape(_lines(rows, found), (-1, prod(size) * inner))
         y = fg.reshape(lines @ kernel, (x.shape[0], *space, outer))
@@ -114,15 +114,11 @@ def _lines(rows: Tensor, found: Windows) -> Tensor:
     return rows[(slice(None), *cuts)] if max(found.stride) > 1 else rows
 
 
-def _tap_by_tap(rows: Tensor, kernel: Tensor, found: Windows, space: list[int]) -> Tensor:
-    """Each channel with a window of its own: all channels of a place at once."""
-    total: Tensor | None = None
-    for number, place in enumerate(np.ndindex(*found.size)):
-        cuts = [_cut(found, space, d, n * found.dilation[d]) for d, n in enumerate(place)]
-        part = rows[(slice(None), *cuts)] * kernel[number]
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+def _sums_of_channels(rows: Tensor, kernel: Tensor, found: Windows) -> Tensor:
+    """Each channel with a window of its own: sums over windows, all channels of a place at once."""
+    count = len(found.size)
+    weights = fg.moveaxis(fg.reshape(kernel, (*found.size, -1)), -1, 0)
+    return fg.sum(found.slid(rows, 1) * weights, axis=tuple(range(-count, 0)))
 
 
 def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -273,7 +269,7 @@ def _depthwise_floats(op: Call, x: Whole, w: Whole, found: Windows, space: list[
     kernel = _lines_of(w.tensor).astype(fg.float32)
     if w.constant:
         op.build.keep(kernel)
-    return _tap_by_tap(x.centred.astype(fg.float32), kernel, found, space).astype(fg.int32)
+    return _sums_of_channels(x.centred.astype(fg.float32), kernel, found).astype(fg.int32)
 
 
 def _reads_beyond(found: Windows, size: int, count: int) -> int:

@@ -1,0 +1,132 @@
+"""Depthwise convolution, channels last: sums over a window whose lanes are channels.
+
+In: an `IndexKernel`. Out: a `Depthwise`: its nodes, the one sum of products and its few taps, the
+axis of lanes and the rows of places, or None. One factor of the products, the weights, is the same
+at all places; the other is read at places that differ from tap to tap by a number. So for a vector
+of channels all weights stay in registers while places go by, and a tap is one multiply-add with
+memory. Any such sum is one: of windows, dilated or strided ones, with anything computed before the
+product and after the sum. What is around an image is in memory already: no load asks conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+from ...core.dtype import float32
+from ...core.lazy_dataclass import dataclass
+from ...core.node import Node, toposort
+from ...core.ops.elementwise import MUL
+from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE, VALID
+from ...core.ops.leaf import SINK
+from ...graph.ir.affine import Affine, sources_of
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes, indices, is_scatter
+from ..transform.merge_axes import Line
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseForm:
+    """What such sums are worth it for."""
+
+    most_taps: int = 25  # whose weights are in registers, or nearly
+    least_lanes: int = 8  # channels
+    least_rows: int = 4  # places, for which weights are read once
+
+
+FORM = DepthwiseForm()
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """Sums of products over taps, for places and channels."""
+
+    order: tuple[Node, ...]  # sources first
+    free: dict[Node, frozenset[int]]
+    fold: Node
+    stores: tuple[Node, ...]
+    rows: Line
+    lane: int
+    lanes: int  # how many
+    taps: tuple[dict[int, int], ...]  # where each is along the folded axes
+
+    @property
+    def folded(self) -> frozenset[int]:
+        """The axes of the window."""
+        return frozenset(self.fold.arg[1])
+
+    @property
+    def inside(self) -> list[Node]:
+        """The nodes under the sum, sources first."""
+        below = set(toposort([self.fold.src[0]]))
+        return [n for n in self.order if n in below]
+
+    def offset(self, load: Node, tap: dict[int, int]) -> int:
+        """How far a tap is from the first in the memory of a load."""
+        return sum([step * tap.get(atom, 0) for atom, step in _steps(load.arg[1])])
+
+    def without_taps(self, index: Affine) -> Affine:
+        """An index at the first tap."""
+        return index[0], tuple([(a, step) for a, step in index[1] if a not in self.folded])
+
+
+def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
+    """A kernel as such sums, if it is that."""
+    sizes = [n for n in kernel.axes if isinstance(n, int)]
+    order = tuple([n for n in toposort([kernel.body]) if n.op is not SINK])
+    folds = [n for n in order if n.op is FOLD]
+    if len(sizes) != len(kernel.axes) or not all(sizes) or len(folds) != 1:
+        return None
+    (fold,), stores, free = folds, tuple(kernel.body.src), free_axes(order)
+    lane = _lane(stores)
+    if lane is None or not _is_sum_of_products(fold) or not _is_plain(order, lane):
+        return None
+    folded = frozenset(fold.arg[1])
+    if any(free[s] != frozenset(range(len(sizes))) - folded for s in stores) or lane in folded:
+        return None
+    factors = fold.src[0].src
+    if [free[f] <= folded | {lane} for f in factors].count(True) != 1:
+        return None  # one factor, the weights, is the same at all places
+    if not all(lane in free[f] for f in factors):
+        return None
+    steps = dict(_steps(stores[0].arg[1]))
+    rows = sorted(free[fold] - {lane}, key=lambda axis: -steps[axis])
+    line = Line(tuple(rows), tuple([sizes[a] for a in rows]), frozenset(rows[-1:]))
+    window = [range(sizes[a]) for a in fold.arg[1]]
+    if prod(map(len, window)) > FORM.most_taps or sizes[lane] < FORM.least_lanes:
+        return None
+    if prod(line.sizes) < FORM.least_rows:
+        return None
+    taps = tuple([dict(zip(fold.arg[1], tap, strict=True)) for tap in product(*window)])
+    return Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
+
+
+def _is_sum_of_products(fold: Node) -> bool:
+    """True if floats are added up that are products of two."""
+    return fold.arg[0] == "add" and fold.dtype is float32 and fold.src[0].op is MUL
+
+
+def _lane(stores: Sequence[Node]) -> int | None:
+    """The axis along which all results are neighbours."""
+    found = [{a for a, step in _steps(s.arg[1]) if step == 1} for s in stores]
+    return next(iter(set.intersection(*found)), None)
+
+
+def _is_plain(order: Sequence[Node], lane: int) -> bool:
+    """True if memory is read and written at places that axes alone decide, neighbours along lanes,
+    and nothing is asked, checked or scattered."""
+    if any(n.op in (RUN, ORDER, GUARD, VALID) or is_scatter(n) for n in order):
+        return False
+    for node in order:
+        for index in indices(node):
+            if sources_of(index) or not all(isinstance(atom, int) for atom, _ in index[1]):
+                return False
+        if node.op is LOAD and (node.arg[2] or dict(_steps(node.arg[1])).get(lane, 1) != 1):
+            return False
+    return all(set(dict(_steps(n.arg[1]))) == set(n.arg[3]) for n in order if n.op is STORE)
+
+
+def _steps(index: Affine) -> list[tuple[int, int]]:
+    """The axes of an index, and its step along each."""
+    return [(atom, step) for atom, step in index[1] if isinstance(atom, int)]

@@ -1,0 +1,130 @@
+"""Tests of fulgurite/codegen/cpu/conv/depthwise.py: windows of channels that are neighbours."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.codegen.cpu.target import target
+from fulgurite.core import build
+from fulgurite.kernel.contract.depthwise import find_depthwise
+from fulgurite.tensor import node_of, wrap
+
+pytest.importorskip("llvmlite")
+
+from tests.codegen.cpu.launch import lowered, rendered_kernels, run
+from tests.properties import kernel
+
+WINDOWS = [(3, 3), (1, 5), (5, 5), (2, 4), (1, 1)]
+
+
+def sums(x: fg.Tensor, w: fg.Tensor, size: Any, stride: Any, dilation: Any) -> fg.Tensor:
+    """Sums over windows of (batch, rows, columns, channels), with weights (*window, channels)."""
+    node = node_of(x)
+    for axis in range(2):
+        node = build.window(node, 1 + axis, size[axis], stride[axis], dilation[axis])
+    return fg.sum(wrap(node) * fg.moveaxis(w, -1, 0), axis=(-2, -1))
+
+
+def wanted(x: Any, w: Any, size: Any, stride: Any, dilation: Any) -> Any:
+    """The same in float64, window by window."""
+    counts = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, s, d in zip(x.shape[1:3], size, stride, dilation, strict=True)
+    ]
+    total = np.zeros((len(x), *counts, x.shape[-1]))
+    for place in np.ndindex(*size):
+        cuts = [
+            slice(p * d, p * d + (n - 1) * s + 1, s)
+            for p, n, s, d in zip(place, counts, stride, dilation, strict=True)
+        ]
+        total += x[(slice(None), *cuts)].astype(np.float64) * w[place]
+    return total
+
+
+def images(shape: tuple[int, ...], size: Any, seed: int = 0) -> tuple[Any, Any]:
+    """Small whole numbers, whose sums are exact in any order."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    return x, rng.integers(-9, 9, (*size, shape[-1])).astype(np.float32)
+
+
+@kernel
+@given(
+    st.integers(1, 3), st.integers(8, 70), st.sampled_from(WINDOWS), st.integers(1, 3),
+    st.integers(1, 2), st.integers(0, 9), st.sampled_from(["auto", "avx2", "sse2"]),
+    st.integers(0, 99),
+)  # fmt: skip
+@example(1, 16, (3, 3), 1, 1, 9, "auto", 0)
+@example(2, 129, (5, 5), 2, 1, 3, "avx2", 0)
+def test_sums_over_windows_are_those_of_wide_numbers(
+    batch: int, channels: int, size: Any, step: int, dilation: int, more: int, vectors: str,
+    seed: int,
+) -> None:  # fmt: skip
+    spread = (dilation, dilation)
+    high, wide = [(k - 1) * dilation + 1 + n for k, n in zip(size, (more, 5), strict=True)]
+    x, w = images((batch, high, wide, channels), size, seed)
+    given_x, given_w = fg.Tensor(x, device="cpu").realize(), fg.Tensor(w, device="cpu").realize()
+    lazy = sums(given_x, given_w, size, (step, step), spread)
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    assert np.array_equal(found, wanted(x, w, size, (step, step), spread))
+
+
+@pytest.mark.parametrize("channels", [8, 24, 35])
+def test_what_is_computed_before_and_after_the_sum_is_part_of_the_kernel(channels: int) -> None:
+    """Bytes less their zero, a bias, an activation and a residual."""
+    size, rng = (3, 3), np.random.default_rng(3)
+    x = rng.integers(0, 256, (1, 9, 11, channels)).astype(np.uint8)
+    w = rng.integers(-9, 9, (*size, channels)).astype(np.float32)
+    b, kept = [
+        rng.integers(-9, 9, s).astype(np.float32) for s in ((channels,), (1, 7, 9, channels))
+    ]
+    given_x, given_w, given_b, given_k = [
+        fg.Tensor(n, device="cpu").realize() for n in (x, w, b, kept)
+    ]
+    total = sums((given_x.astype(fg.float32) - 7), given_w, size, (1, 1), (1, 1)) + given_b
+    (found,), kernels = run(fg.relu(total) + given_k, machine=target())
+    exact = wanted(x.astype(np.float64) - 7, w, size, (1, 1), (1, 1)) + b
+    assert np.array_equal(found, np.maximum(exact, 0) + kept) and len(kernels) == 1
+
+
+def test_hostile_numbers_are_those_of_the_reference() -> None:
+    x, w = images((1, 8, 9, 21), (3, 3))
+    x[0, 2, 3, :6] = np.inf, -np.inf, np.nan, -0.0, 1e-45, 3e38
+    w[1, 1, :3], w[0, 0, 4:6] = (np.inf, 0, 1e-40), (1e-38, 9)
+    found = []
+    for device in ("cpu", "reference"):
+        a, c = fg.Tensor(x, device=device).realize(), fg.Tensor(w, device=device).realize()
+        found.append(sums(a, c, (3, 3), (1, 1), (1, 1)).numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-42)
+
+
+def test_sizes_windows_and_strides_share_a_text() -> None:
+    if target().vectors == "sse2":
+        pytest.skip("plain loops")
+    texts = set()
+    for high, wide, channels, size, step in (
+        (9, 9, 16, (3, 3), 1), (20, 31, 72, (3, 3), 2), (7, 30, 9, (3, 3), 3)
+    ):  # fmt: skip
+        x, w = images((1, high, wide, channels), size)
+        a, c = fg.Tensor(x, device="cpu").realize(), fg.Tensor(w, device="cpu").realize()
+        (found,) = rendered_kernels(fg.relu(sums(a, c, size, (step, step), (1, 1))))
+        texts.add(found.text)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(("channels", "size"), [(7, (3, 3)), (16, (6, 5))])
+def test_few_channels_and_many_taps_are_no_such_sums(channels: int, size: Any) -> None:
+    x, w = images((1, 12, 12, channels), size)
+    a, c = fg.Tensor(x, device="cpu").realize(), fg.Tensor(w, device="cpu").realize()
+    made, _ = lowered(sums(a, c, size, (1, 1), (1, 1)))
+    assert find_depthwise(made) is None
+
+
+def test_a_product_of_matrices_is_no_such_sum() -> None:
+    x, w = fg.ones((40, 9), device="cpu").realize(), fg.ones((9, 64), device="cpu").realize()
+    made, _ = lowered(x @ w)
+    assert find_depthwise(made) is None
