@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,31 @@ class Program:
             scopes = tuple(pieces[:-1] or pieces)
             found = self.lines[id(node)] = NamedLine(self.name, number, scopes, text)
         return found
+
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read each value."""
+        found: dict[str, list[Node]] = {}
+        for node in self.graph.node:
+            for name in node.input:
+                found.setdefault(name, []).append(node)
+        return found
+
+    def feeds_depthwise(self, node: Node) -> bool:
+        """True if a depthwise convolution reads a node's result, or what is computed from it at the
+        same places."""
+        left, seen = [node], {id(node)}
+        while left:
+            for reader in [r for name in left.pop().output for r in self.readers.get(name, ())]:
+                ints = {a.name: (a.i, tuple(a.ints)) for a in reader.attribute}
+                if reader.op_type == "Conv" and ints.get("group", (1, ()))[0] > 1:
+                    return True
+                alone = set(ints.get("kernel_shape", (0, (0,)))[1]) == {1}
+                same = reader.op_type in EACH or (reader.op_type == "Conv" and alone)
+                if same and id(reader) not in seen:
+                    seen.add(id(reader))
+                    left.append(reader)
+        return False
 
     def weights_of(self, graph: Graph) -> Weights:
         """The weights of a graph or subgraph."""

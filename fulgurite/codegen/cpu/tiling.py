@@ -166,6 +166,7 @@ class GemmTiling:
     fetch_result_steps: int = 7  # of k that a line of C takes to come
     far_row_bytes: int = 2048  # between rows of which few pages have two: fetched 3 times as early
     epilogue_vectors: int = 2  # of results at a time: one alone waits for itself most of the time
+    masked_row_vectors: int = 8  # of results so short that waiting for the last one matters
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ product and after the sum. What is around an image is in memory already: no load
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import islice, product
 from math import prod
 
 from ...core.dtype import float32
@@ -72,39 +72,50 @@ class Depthwise:
 
 
 def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
-    """A kernel as such sums, if it is that."""
+    """A kernel as such sums, if it is that, and of a size that is worth it."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
+    if len(sizes) != len(kernel.axes) or not all(sizes):
+        return None
     order = tuple([n for n in toposort([kernel.body]) if n.op is not SINK])
-    folds = [n for n in order if n.op is FOLD]
-    if len(sizes) != len(kernel.axes) or not all(sizes) or len(folds) != 1:
+    fold, lane = _sum_of_products(order), _lane(kernel.body.src)
+    if fold is None or lane is None or not _is_plain(order, lane):
         return None
-    (fold,), stores, free = folds, tuple(kernel.body.src), free_axes(order)
-    lane = _lane(stores)
-    if lane is None or not _is_sum_of_products(fold) or not _is_plain(order, lane):
-        return None
-    folded = frozenset(fold.arg[1])
-    if any(free[s] != frozenset(range(len(sizes))) - folded for s in stores) or lane in folded:
-        return None
-    factors = fold.src[0].src
-    if [free[f] <= folded | {lane} for f in factors].count(True) != 1:
-        return None  # one factor, the weights, is the same at all places
-    if not all(lane in free[f] for f in factors):
-        return None
-    steps = dict(_steps(stores[0].arg[1]))
-    rows = sorted(free[fold] - {lane}, key=lambda axis: -steps[axis])
+    steps, free = dict(_steps(kernel.body.src[0].arg[1])), free_axes(order)
+    rows = sorted(steps.keys() - {lane}, key=lambda axis: -steps[axis])
     line = Line(tuple(rows), tuple([sizes[a] for a in rows]), frozenset(rows[-1:]))
-    window = [range(sizes[a]) for a in fold.arg[1]]
-    if prod(map(len, window)) > FORM.most_taps or sizes[lane] < FORM.least_lanes:
-        return None
-    if prod(line.sizes) < FORM.least_rows:
-        return None
-    taps = tuple([dict(zip(fold.arg[1], tap, strict=True)) for tap in product(*window)])
-    return Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
+    window = product(*[range(sizes[a]) for a in fold.arg[1]])
+    taps = tuple(
+        [dict(zip(fold.arg[1], tap, strict=True)) for tap in islice(window, FORM.most_taps + 1)]
+    )
+    stores = tuple(kernel.body.src)
+    found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
+    return found if _has_weights(found) and _is_worth_it(found) else None
 
 
-def _is_sum_of_products(fold: Node) -> bool:
-    """True if floats are added up that are products of two."""
-    return fold.arg[0] == "add" and fold.dtype is float32 and fold.src[0].op is MUL
+def _sum_of_products(order: Sequence[Node]) -> Node | None:
+    """The one sum of a kernel, if it adds up floats that are products of two."""
+    folds = [n for n in order if n.op is FOLD]
+    fold = folds[0] if len(folds) == 1 else None
+    if fold is None or fold.arg[0] != "add" or fold.dtype is not float32:
+        return None
+    return fold if fold.src[0].op is MUL else None
+
+
+def _has_weights(m: Depthwise) -> bool:
+    """True if both factors have lanes, and one, the weights, is the same at all places."""
+    results = frozenset((*m.rows.axes, m.lane))
+    if any(m.free[s] != results for s in m.stores) or m.free[m.fold] != results:
+        return False
+    factors = [m.free[f] for f in m.fold.src[0].src]
+    still = [axes <= m.folded | {m.lane} for axes in factors]
+    return still.count(True) == 1 and all(m.lane in axes for axes in factors)
+
+
+def _is_worth_it(m: Depthwise) -> bool:
+    """True if there are channels for a vector, places for weights that are read once, and no more
+    taps than registers."""
+    enough = m.lanes >= FORM.least_lanes and prod(m.rows.sizes) >= FORM.least_rows
+    return enough and len(m.taps) <= FORM.most_taps
 
 
 def _lane(stores: Sequence[Node]) -> int | None:

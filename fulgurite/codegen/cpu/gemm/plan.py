@@ -230,10 +230,27 @@ class Gemm:
     @property
     def sums_in_place(self) -> bool:
         """True if accumulators can be kept where results go: one piece of memory with rows."""
+        return self.has_result_rows and (self.is_bare or not self.ends_in_masks)
+
+    @property
+    def has_result_rows(self) -> bool:
+        """True if results could be the accumulators: one piece of memory with rows."""
         rows = self.epilogue.rows.axes
         if not self.may_sum_in_place or len(rows) != 1 or self.result_runs != 1:
             return False
         return rows[0] in dict(self.problem.stores[0].arg[1][1])
+
+    @property
+    def is_bare(self) -> bool:
+        """True if the sums are the results."""
+        return self.problem.stores[0].src[0] is self.problem.fold
+
+    @property
+    def ends_in_masks(self) -> bool:
+        """True if rows of results are short and end in part of a vector: an epilogue in place would
+        wait at every row until that of the one before is in the cache."""
+        lanes, columns = self.target.lanes, plain(self.columns)
+        return columns % lanes > 0 and columns <= GEMM.masked_row_vectors * lanes
 
     @cached_property
     def may_sum_in_place(self) -> bool:

@@ -315,7 +315,10 @@ class _Template:
     @property
     def chooses_place(self) -> bool:
         """True if the text knows both places of accumulators."""
-        return self.gemm.kind.reads_views and self.gemm.may_sum_in_place
+        gemm = self.gemm
+        if gemm.kind.reads_matrices:
+            return gemm.has_result_rows and not gemm.is_bare
+        return gemm.kind.reads_views and gemm.may_sum_in_place
 
     def results_place(self, f: FunctionBuilder, top: str, start: str) -> tuple[str, str]:
         """Where a tile's results are, and how far apart their rows are."""
@@ -453,27 +456,30 @@ class _Template:
             base = f.mul(number, width)
 
             def run(offset: str, first: str, last: str) -> None:
+                axis, wide, begin = above.columns.axes[-1], e.lanes * several, first
+
                 def vector(step: str) -> None:
-                    place = f.add(base, f.add(offset, step))
+                    place = f.add(base, f.add(offset, f.add(f.sub(begin, first), step)))
                     where = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {place}")
-                    loaded = f.masked_if_need_be(lambda mask: self.read_sums(f, where, mask))
-                    assert loaded is not None
-                    f.scopes[-1][self.c.fold] = self.rounded(f, loaded)
+                    f.scopes[-1][self.c.fold] = self.rounded(f, self.read_sums(f, where, f.mask))
                     values = [f.value(s.src[0]) for s in self.c.stores]
                     for store, value in zip(self.c.stores, values, strict=True):
                         f.store(store, value)
 
-                f.lanes(above.columns.axes[-1], first, last, fixed, vector)
+                for node in fixed:
+                    f.value(node)
+                if several > 1:  # a mask without lanes would keep what is below it waiting
+                    end = f.sub(last, e.let(f"urem i64 {f.sub(last, first)}, {wide}"))
+                    e.lanes = wide
+                    f.lanes(axis, first, end, (), vector, whole_only=True)
+                    e.lanes, begin = wide // several, end
+                f.lanes(axis, begin, last, (), vector)
 
             f.runs(above.columns, at[1], columns, run)
 
         wide = self.gemm.target.vectors == "avx512" and self.size == 4
         several = GEMM.epilogue_vectors if wide else 1
-        e.lanes *= several
-        f.parted = True
         f.walk(above.rows, at[0], rows, row)
-        f.parted = False
-        e.lanes //= several
 
     def read_sums(self, f: FunctionBuilder, where: str, mask: str | None) -> Val:
         """Sums from their tile: it has room for whole vectors, memory of results has not."""
@@ -539,7 +545,7 @@ class _TileText:
         f.part = p.above
         f.opened(p.above.batch, f.coordinates(p.above.batch, self.batch))
         place = p.results_place(f, self.top, self.start)
-        if not p.gemm.kind.reads_views:
+        if not p.chooses_place:
             return place
         now = p.sums_in_place_now(f)
         return (
@@ -571,7 +577,7 @@ class _TileText:
     def finish(self, sums: str, width: str) -> None:
         """The epilogue, unless sums are where they belong already."""
         p, f = self.template, self.f
-        bare, last = p.c.stores[0].src[0] is p.c.fold, self.chunk.is_last if self.chunk else ""
+        bare, last = p.gemm.is_bare, self.chunk.is_last if self.chunk else ""
         if bare and p.chooses_place:
             last = f.e.let(f"select i1 {p.sums_in_place_now(f)}, i1 false, i1 {last}")
         elif bare and p.tiles.in_place:

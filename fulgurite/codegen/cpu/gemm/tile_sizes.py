@@ -236,7 +236,8 @@ class _Chooser:
         if p.depth <= ORDER.block_steps // 4 and not self.has_whole_rows:
             sums = GEMM.shallow_tile_sums * (2 if self.right == "tile" else 1)
             whole = self.right == "tile" or p.rows * p.columns <= GEMM.shallow_tile_sums
-            tall = tall if whole else min(tall, 2 * block.height)
+            high = sums // _up(p.columns, block.panel) // block.height * block.height
+            tall = tall if whole else min(tall, max(2 * block.height, high))
             room = sums // min(p.rows, tall) // block.panel * block.panel
             wide = min(wide, max(block.panel, room))
         return _even(p.rows, tall, block.height), _even(p.columns, wide, block.panel)

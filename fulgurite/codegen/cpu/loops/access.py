@@ -10,7 +10,7 @@ into a pointer there (`settle`), so that inner loops add one index to one addres
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ....core.dtype import DType, bool_, int32, int64
 from ....core.node import Node, Source
@@ -290,7 +290,7 @@ class Access:
         """Lanes a known step apart: a row, whole rows of which some are taken, or a gather."""
         e = self.e
         if step == 1:
-            return self.by_mask(lambda m: load_value(e, pointer, start, dtype, holds, m, "row"))
+            return load_value(e, pointer, start, dtype, holds, self.mask, "row")
         if not varies(step) and step in DEINTERLEAVED_STEPS:
             return load_every(e, pointer, start, dtype, holds, self.mask, step)
         first, place = self.strided_places(pointer, start, step, dtype)
@@ -317,10 +317,6 @@ class Access:
             some = e.call("i1", f"llvm.vector.reduce.or.v{e.lanes}i1", f"<{e.lanes} x i1> {some}")
         pointer = e.let(f"select i1 {some}, ptr {pointer}, ptr {self.pointer(number)}")
         return pointer, Val(e.let(f"select i1 {some}, i64 {start.text}, i64 0"), int64)
-
-    def by_mask(self, act: Callable[[str | None], Val]) -> Val:
-        """What `act` makes of the mask of lanes that exist."""
-        return act(self.mask)
 
     def strided_places(self, pointer: str, start: Val, step: int, dtype: DType) -> tuple[str, Val]:
         """Lanes so many steps apart: the address of the first, and where the others are from it."""

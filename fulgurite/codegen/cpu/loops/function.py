@@ -62,8 +62,6 @@ class FunctionBuilder(Access):
         self.read: dict[Hashable, str] = {}
         self.literal = _LITERAL  # steps of lanes that the text knows
         self.steady = False  # is every number of an index read, whatever it is?
-        self.parted = False  # do whole vectors go without a mask, by a branch?
-        self.left: str | None = None  # how many lanes there are at least, where that is so
         self.scopes: list[dict[Node, Val]] = [{}]
         self.ahead: dict[Hashable, Val] = {}  # parts of indices that do not change along the lanes
         self.part: Part | None = None
@@ -227,10 +225,11 @@ class FunctionBuilder(Access):
 
     def lanes(
         self, axis: int, first: str, last: str, before: Sequence[Node], body: Callable[[str], None],
-        loads: Sequence[Node] = (),
+        loads: Sequence[Node] = (), whole_only: bool = False,
     ) -> None:  # fmt: skip
         """Run `body(offset)` for vectors from first to last; `before` is computed ahead, and what
-        does not change in the indices of `loads`, whose other axes are open."""
+        does not change in the indices of `loads`, whose other axes are open. `whole_only`: there
+        are no other vectors, so that none needs a mask."""
         e = self.e
         self.scopes.append({})
         for node in before:
@@ -246,13 +245,11 @@ class FunctionBuilder(Access):
             del self.open[axis]
 
         def turn(index: str, _: list[str]) -> list[str]:
-            left = self.sub(last, index)
-            self.left = left if self.parted and self.masked else None
-            once(index, self.tail(left) if self.masked else None)
-            self.left = None
+            masked = self.masked and not whole_only
+            once(index, self.tail(self.sub(last, index)) if masked else None)
             return []
 
-        if self.masked:
+        if self.masked or whole_only:
             e.loop(first, last, width, [], turn)
         else:
             rest = e.let(f"urem i64 {self.sub(last, first)}, {width}")
@@ -280,15 +277,6 @@ class FunctionBuilder(Access):
         zeros = f"<{width} x i32> zeroinitializer"
         all_ = e.let(f"shufflevector <{width} x i32> {first}, <{width} x i32> poison, {zeros}")
         return e.let(f"icmp ult <{width} x i32> {ramp(width, 1, 'i32')}, {all_}")
-
-    def masked_if_need_be(self, act: Callable[[str | None], Val | None]) -> Val | None:
-        """What `act` makes of the mask. One of whole vectors costs an instruction at every load,
-        so where they are the rule they take a way of their own."""
-        if self.left is None:
-            return act(self.mask)
-        left = self.left
-        whole = self.e.let(f"icmp sge i64 {left}, {self.e.lanes}")
-        return self.e.either(whole, lambda: act(None), lambda: act(self.mask))
 
     # --- indices ---------------------------------------------------------------------------------
 
@@ -417,10 +405,6 @@ class FunctionBuilder(Access):
         live = self.holding(self.ahead[name, "from"], self.ahead[name, "count"])
         place = self.first(index, sources, name)[0]
         return load_value(self.e, pointer, place, self.dtypes[number], live, None, "row")
-
-    def by_mask(self, act: Callable[[str | None], Val]) -> Val:
-        """What `act` makes of the mask, or of none where lanes are all there."""
-        return self.masked_if_need_be(act) or act(self.mask)
 
     # --- values ----------------------------------------------------------------------------------
 

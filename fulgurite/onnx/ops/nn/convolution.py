@@ -14,10 +14,8 @@ import numpy as np
 
 import fulgurite as fg
 
-from ....core.ops.elementwise import DOT4
 from ....core.ops.indexing import GATHER
 from ....core.ops.movement import FLIP, PERMUTE
-from ....functional.common import apply
 from ....runtime.device import get_device
 from ....tensor import Tensor
 from ...errors import ModelError
@@ -54,13 +52,16 @@ def channels_last(op: Call) -> Value | None:
 
     Rows of channels fill vectors where rows of a picture are too short to.
     """
-    x, weight = op[0], op[1]
-    found = _windows_of(op, x.node.shape, weight.node.shape)
+    x, weight, given = op[0], op[1], op.value(0).last
+    alone, depthwise = set(weight.node.shape[2:]) == {1}, op.int("group", 1) > 1
+    free = given is not None and (alone or depthwise)
+    if alone and not free:  # a product may as well turn what it reads
+        free = op.build.program.feeds_depthwise(op.node)
+    found = _windows_of(op, x.node.shape, weight.node.shape, (WIDE, None if free else SMALL))
     if found is None or x.dtype is not fg.float32:
         return None
     outer, inner, *size = weight.shape
     space = found.counts(x.shape[2:])
-    given = op.value(0).last
     rows = fg.moveaxis(x, 1, -1) if given is None else given
     if found.is_padded:
         rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
@@ -232,18 +233,14 @@ def _rows_of_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Tensor |
     if not given.is_bytes:
         return None
     given = replace(given, tensor=fg.moveaxis(x.tensor, 1, -1) if x.last is None else x.last)
-    around, pads = int(centre.reshape(())), list(found.pads)
+    around = int(centre.reshape(()))
     if words and given.tensor.dtype is fg.int8:
         given, around = given.unsigned, around + 128
-    space = found.counts(x.shape[2:])
-    fours = words and inner == 1 and found.size[-1] > 1
-    if fours:
-        pads[-1] = (pads[-1][0], pads[-1][1] + _reads_beyond(found, x.shape[-1], space[-1]))
-    widths = [(0, 0), *pads, (0, -inner % 4 if words and inner > 1 else 0)]
+    widths = [(0, 0), *found.pads, (0, -inner % 4 if words and inner > 1 else 0)]
     given = replace(given, tensor=_around(given.tensor, widths, around))
-    if inner > 1:
-        return _plain_rows(op, given, w, found, space)
-    return (_depthwise_fours if fours else _depthwise_floats)(op, given, w, found, space)
+    if inner == 1:
+        return _depthwise_rows(op, given, w, found)
+    return _plain_rows(op, given, w, found, found.counts(x.shape[2:]))
 
 
 def _around(rows: Tensor, widths: list[tuple[int, int]], value: int) -> Tensor:
@@ -264,53 +261,19 @@ def _plain_rows(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) 
     return fg.reshape(total, (x.tensor.shape[0], *space, kernel.shape[1]))
 
 
-def _depthwise_floats(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) -> Tensor:
-    """Sums of a depthwise convolution in floats, which are exact for so few places."""
+def _depthwise_rows(op: Call, x: Whole, w: Whole, found: Windows) -> Tensor:
+    """Sums of a depthwise convolution in floats, which are exact for so few places: of bytes as
+    they are, less what their zero adds to each."""
     kernel = _lines_of(w.tensor).astype(fg.float32)
+    total = _sums_of_channels(x.tensor.astype(fg.float32), kernel, found)
     if w.constant:
         op.build.keep(kernel)
-    return _sums_of_channels(x.centred.astype(fg.float32), kernel, found).astype(fg.int32)
-
-
-def _reads_beyond(found: Windows, size: int, count: int) -> int:
-    """How far windows of a multiple of four along the last axis read beyond what is padded."""
-    last = (count - 1) * found.stride[-1] + (-(-found.size[-1] // 4) * 4 - 1) * found.dilation[-1]
-    return max(0, last + 1 - size - sum(found.pads[-1]))
-
-
-def _depthwise_fours(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) -> Tensor:
-    """Sums of a depthwise convolution: four neighbours of a channel are a word, stored once, which
-    every row of the window multiplies with its weights."""
-    *outer, width = found.size
-    fours, step = -(-width // 4), found.dilation[-1]
-    kernel = fg.reshape(_lines_of(w.tensor), (prod(outer), width, -1))
-    kernel = fg.pad(kernel, [(0, 0), (0, 4 * fours - width), (0, 0)])
-    weights = _word([kernel[:, i::4].astype(fg.int32) & 255 for i in range(4)])
-    total = fg.zeros((), fg.int32)
     if x.zero is not None:
-        total = -x.zero * fg.sum(w.wide, axis=tuple(range(1, w.tensor.ndim)))
-    op.build.keep(weights, *[total] if x.fixed else [])
-    for four in range(fours):
-        cuts = [_cut(found, space, -1, i * step) for i in range(4 * four, 4 * four + 4)]
-        words = _word([x.tensor[..., cut, :].astype(fg.int32) for cut in cuts]).contiguous()
-        for row, place in enumerate(np.ndindex(*outer)):
-            down = [_cut(found, space, d, n * found.dilation[d]) for d, n in enumerate(place)]
-            total = apply(DOT4, words[(slice(None), *down)], weights[row, four], total)
-    return total
-
-
-def _cut(found: Windows, space: list[int], axis: int, first: int) -> slice:
-    """Elements of an axis at one place of every window."""
-    step = found.stride[axis]
-    return slice(first, first + (space[axis] - 1) * step + 1, step)
-
-
-def _word(parts: list[Tensor]) -> Tensor:
-    """Four bytes as one number, the first in the lowest bits."""
-    found = parts[0]
-    for place, part in enumerate(parts[1:], 1):
-        found = found | part << 8 * place
-    return found
+        surplus = x.zero.astype(fg.float32) * fg.sum(kernel, axis=0)
+        if w.constant and x.fixed:
+            op.build.keep(surplus)
+        total = total - surplus
+    return total.astype(fg.int32)
 
 
 def _byte_windows(op: Call, shape: Any, weight: Any, words: bool) -> Windows | None:
