@@ -22,8 +22,8 @@ def convolution(x: Array, w: Array, stride: int, groups: int) -> Array:
     seen = np.lib.stride_tricks.sliding_window_view(wide, w.shape[2:], (2, 3))
     seen = seen[:, :, ::stride, ::stride]
     if groups > 1:
-        return np.einsum("bchwij,cij->bchw", seen, w[:, 0])
-    return np.einsum("bchwij,ocij->bohw", seen, w)
+        return np.asarray(np.einsum("bchwij,cij->bchw", seen, w[:, 0]))
+    return np.asarray(np.einsum("bchwij,ocij->bohw", seen, w))
 
 
 def network(size: int, channels: int, stride: int) -> tuple[bytes, Array, Array]:

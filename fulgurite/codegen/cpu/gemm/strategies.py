@@ -221,9 +221,12 @@ class Direct(Strategy):
         return gemm.is_low or self.may_be_tall(gemm)
 
     def may_be_tall(self, gemm: Gemm) -> bool:
-        """True if many rows may sweep: there are registers, and lanes are rows of memory."""
+        """True if many rows may sweep: there are registers, and lanes are rows of memory that are
+        in many windows; a matrix is packed in panels at less."""
         right = gemm.right_view
         if gemm.varies or gemm.is_vector or not gemm.registers.direct_heights or right is None:
+            return False
+        if not has_windows(right):
             return False
         dtype = gemm.registers.dtype
         same = gemm.as_kind(self.kind).memories == (dtype, dtype)  # else numbers are converted
@@ -429,6 +432,11 @@ def direct_steps(gemm: Gemm) -> int | None:
     return found if found % prod(several[1:]) == 0 else None
 
 
+def has_windows(view: View) -> bool:
+    """True if rows of memory end inside what is packed, or conditions mask it: it is no matrix."""
+    return sum(size > 1 for size, _ in view.own) > 1 or any(c.asks for c in view.conditions)
+
+
 def window_pieces(view: View, columns: int, lanes: int) -> int:
     """Pieces of memory that vectors of columns are: two where a row of windows, or an image whose
     rows follow each other in memory, ends inside."""
@@ -455,6 +463,7 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     fours or computed."""
     weight = GEMM.transpose_instructions if s.is_transposed else GEMM.pack_instructions
     weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
-    if gemm.kind is GemmKind.IMPLICIT and not s.is_dense:
+    view = gemm.view(s)
+    if gemm.kind is GemmKind.IMPLICIT and view is not None and has_windows(view):
         weight = max(weight, GEMM.pack_window_instructions)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)
