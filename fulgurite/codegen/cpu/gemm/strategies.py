@@ -433,8 +433,12 @@ def direct_steps(gemm: Gemm) -> int | None:
 
 
 def has_windows(view: View) -> bool:
-    """True if rows of memory end inside what is packed, or conditions mask it: it is no matrix."""
-    return sum(size > 1 for size, _ in view.own) > 1 or any(c.asks for c in view.conditions)
+    """True if it is no matrix: conditions mask it, its columns are several axes, or steps of k
+    within a row of them read the same memory again."""
+    several = [(size, step) for size, step in view.own if size > 1]
+    reach = max([size * abs(step) for size, step in several], default=0)
+    again = any(abs(step) < reach for size, step in view.folded if size > 1)
+    return len(several) > 1 or again or any(c.asks for c in view.conditions)
 
 
 def window_pieces(view: View, columns: int, lanes: int) -> int:
@@ -464,6 +468,6 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     weight = GEMM.transpose_instructions if s.is_transposed else GEMM.pack_instructions
     weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
     view = gemm.view(s)
-    if gemm.kind is GemmKind.IMPLICIT and view is not None and has_windows(view):
+    if gemm.kind is GemmKind.IMPLICIT and not s.is_dense and view and has_windows(view):
         weight = max(weight, GEMM.pack_window_instructions)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)

@@ -115,6 +115,31 @@ def test_windows_are_packed_where_rows_are_many_and_images_small(
         assert plan.tiles.k_block % plan.tiles.k_packed == 0
 
 
+def test_a_matrix_with_k_in_two_axes_is_packed_and_windows_along_one_are_swept_over() -> None:
+    """A channel shuffle before a product; and windows of a line, which read memory again."""
+    shuffled = fg.reshape(fg.permute_dims(memory(2, 96, 12), (2, 1, 0)), (12, 192))
+    assert plan_of(shuffled @ memory(192, 512)).kind is GemmKind.IMPLICIT
+    line = fg.conv1d(memory(1, 64, 402), memory(128, 64, 3))
+    assert plan_of(line).kind is GemmKind.DIRECT
+
+
+@pytest.mark.parametrize(
+    ("columns", "in_place"), [(64, True), (72, False), (16, True), (200, True)]
+)
+def test_an_epilogue_of_short_ragged_rows_does_not_wait_in_place(
+    columns: int, in_place: bool
+) -> None:
+    product = memory(640, 16) @ memory(16, columns)
+    assert plan_of(product).tiles.in_place
+    assert plan_of(fg.relu(product + memory(columns))).tiles.in_place is in_place
+
+
+def test_tiles_of_a_short_k_are_tall_where_they_are_narrow() -> None:
+    narrow = plan_of(memory(12544, 16) @ memory(16, 16)).tiles
+    wide = plan_of(memory(12544, 16) @ memory(16, 960)).tiles
+    assert narrow.rows >= 8 * wide.rows
+
+
 def test_numbers_that_are_converted_are_packed_once() -> None:
     image, weights = memory(1, 16, 32, 32, dtype=np.float16), memory(16, 16, 3, 3, dtype=np.float16)
     assert plan_of(fg.conv2d(image, weights, padding=1)).kind is GemmKind.IMPLICIT
