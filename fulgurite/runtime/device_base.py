@@ -64,6 +64,7 @@ class BaseDevice:
     has_tiny_tier = False
     sizes_vary = False
     operand_reuse = 0
+    packs_operands = False
     channels_last = False
     vnni_layout = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host

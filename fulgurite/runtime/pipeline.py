@@ -227,6 +227,8 @@ PIPELINE: tuple[Pass, ...] = (
         "fuse", lambda s, c: any_size(fuse, s, c.order(s), c.options.fuse), TENSOR, PARTITION
     ),
     Pass("store_views", lambda p, c: any_size(stored_views, p, c), PARTITION, PARTITION, searched),
+    Pass("store_as_read", lambda p, c: any_size(as_read, p, c), PARTITION, PARTITION,
+         lambda c: c.searched and get_device(c.device).packs_operands),
     Pass(
         "choose_kernels", lambda p, c: any_size(choose, p, c), PARTITION, PARTITION, searched,
         lambda: stream_passes(),  # of every kernel that might be a fold
@@ -344,6 +346,15 @@ def stored_views(partition: Partition, context: Context) -> Partition:
     with FORK_LOCK:
         from ..graph.fusion import store_views as store_views_module
     return store_views_module.store_views(partition, get_device(context.device).machine)
+
+
+def as_read(partition: Partition, context: Context) -> Partition:
+    """The partition with products stored in the order in which they are packed."""
+    if not has_views(context.order(partition.sink)):
+        return partition
+    with FORK_LOCK:
+        from ..graph.fusion import store_as_read as store_as_read_module
+    return store_as_read_module.store_as_read(partition)
 
 
 def distinct_roots(sink: Node) -> Node:

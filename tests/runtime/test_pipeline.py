@@ -223,6 +223,12 @@ def channels_last(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
     return fg.moveaxis(fg.conv1d(fg.moveaxis(x, -1, 1), kernel, groups=len(kernel)), 1, -1)
 
 
+def joined_heads() -> fg.Tensor:
+    """Heads side by side in rows, and a product with these."""
+    heads = numbers(1, 3, 5, 7) @ numbers(2, 3, 7, 4)
+    return fg.permute_dims(heads, (1, 0, 2)).reshape(5, 12) @ numbers(3, 12, 6)
+
+
 SAMPLES: dict[str, Sample] = {
     "partition": Sample(split_rows),
     "user_kernels": Sample(with_a_kernel),
@@ -251,6 +257,7 @@ SAMPLES: dict[str, Sample] = {
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
     "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "store_views": Sample(lambda: [shuffled(numbers(1, 2, 48, 288))]),
+    "store_as_read": Sample(lambda: [joined_heads()]),
     "choose_kernels": Sample(lambda: [attention(2, 64, 16)]),
     "widen_small_floats": Sample(lambda: [attention(6, 4, dtype=np.float16)], is_fold=True),
     "fold_conditions_as_floats": Sample(lambda: [masked()], is_fold=True),

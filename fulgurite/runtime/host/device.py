@@ -126,6 +126,7 @@ class HostDevice(BaseDevice):
     """NumPy memory, in which kernels can be run by interpretation."""
 
     host_visible = True
+    packs_operands = True  # the CPU does; what interprets kernels has the same ones
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> HostBuffer:
         """Fresh memory; poisoned memory holds a pattern that no test mistakes for a result."""
