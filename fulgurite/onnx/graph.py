@@ -25,7 +25,7 @@ from ..errors import FulguriteError
 from ..runtime.realize import value_node
 from ..tensor import Tensor
 from .errors import ModelError, NeedsValueError, UnsupportedError
-from .ops import entry_of, find
+from .ops import ANY_SIZE, entry_of, find
 from .proto import Attribute, Function, Graph, Model, Node, TensorData
 from .table import FOLDS, MICROSOFT, NEWEST, Call, Fold
 from .types import STRING, Kind
@@ -116,6 +116,17 @@ class Program:
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self.weights: dict[int, Weights] = {}
         self.folded: dict[int, Value] = {}
+
+    @cached_property
+    def is_for_any_size(self) -> bool:
+        """True if its kernels are as good for sizes that vary: it has no windows, no loops."""
+        if self.functions:
+            return False
+        for node in self.graph.node:
+            entry = entry_of(_domain(node.domain), node.op_type)
+            if entry is None or entry.build.__module__.rpartition(".")[2] not in ANY_SIZE:
+                return False
+        return True
 
     def line(self, node: Node) -> NamedLine:
         """What stands for the line of a node: its number, and what it is.

@@ -5,8 +5,9 @@ in the model's order. For each set of input shapes the graph is built once, sche
 call copies its inputs into the plan's own and runs it. If building looked at the numbers of an
 input (a shape that is computed from it), the plan is good for these numbers only and is chosen by
 them. Where results decide shapes the graph is built at every call. Dimensions may be variables
-(`dims=`): then other sizes reuse what is compiled. One that is not said to be a variable is none
-where plans for its sizes are quicker (sizes.py).
+(`dims=`): then other sizes reuse what is compiled. One that is not said to be a variable is one from
+its second size on, or from the first where no kernel is slower for it; it is none where plans for
+its sizes are quicker (sizes.py).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ ROOM = 1 << 22  # elements up to which an input has room for sizes that did not 
 MOST_ROOM = 512  # for so many along each axis
 Run = Callable[[Mapping[str, Any], Sequence[Port]], Outputs]
 PLANS = 16  # sets of shapes (and numbers) whose plans are kept
+BOUND = 256  # and of sizes of a plan for many
 
 
 def load(
@@ -82,6 +84,7 @@ class Model:
         self.builds = 0
         self.last: Runs | None = None  # of the latest graph that was built
         self._sizes: dict[str, set[int]] = {}  # of every named dimension, what came so far
+        self._guesses = True  # may a dimension be a variable when its first size comes?
         self._fixed: set[tuple[str, str]] = set()  # of a device: dimensions that varied in vain
         self._plans: OrderedDict[Any, list[Runs]] = OrderedDict()
 
@@ -192,7 +195,8 @@ class Model:
         if plan.schedule is not None or not plan.dynamic:
             plans.insert(0, plan)
             del plans[PLANS:]
-        while len(self._plans) > PLANS:
+        most = BOUND if plan.variables else PLANS  # other sizes of one plan take little
+        while len(self._plans) > most:
             self._plans.popitem(last=False)
         return self._checked(plan, given, plan.first)
 
@@ -227,6 +231,9 @@ class Model:
 
     def _built(self, given: dict[str, Any]) -> Runs:
         """A plan with variable dimensions where there are some and that is no worse."""
+        kept = self._recall.find(given, self.dims) if not self.builds else None
+        if kept is not None:
+            return kept
         variables = self._variables(given)
         if not variables:
             return self._recall.find(given, self.dims) or self._plan(given)
@@ -240,6 +247,9 @@ class Model:
         if not isinstance(found, str):
             return found
         plan = self._plan(given)  # or the inputs are to blame, which is no reason
+        if all([n not in self.dims and len(self._sizes[n]) == 1 for n in variables]):
+            self._guesses = False  # what did not vary yet need not: other dimensions may
+            return plan
         self._say(found)
         device, chosen = current().device, variables.keys() - self.dims.keys()
         self._fixed |= {(device, name) for name in chosen or variables}
@@ -299,9 +309,13 @@ class Model:
         """True if a dimension came in so many sizes that it should vary.
 
         Where runs cost what their sizes need, a second size is enough: the model says that it may.
+        The first is if no kernel is the slower for it; 1 says nothing.
         """
-        least = 1 if self._is_sized else PATIENCE
-        return len(self._sizes.get(name, ())) > least
+        sizes = self._sizes.get(name, set())
+        if not self._is_sized:
+            return len(sizes) > PATIENCE
+        likely = self._guesses and bool(sizes - {1}) and self.program.is_for_any_size
+        return len(sizes) > 1 or likely
 
     def _variable(self, name: str, others: int) -> fg.Var:
         """A dimension as a variable, with room for sizes that did not come yet."""

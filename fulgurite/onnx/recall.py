@@ -36,6 +36,7 @@ from ..runtime.cache.plan_cache import build_of, kept_plans
 from ..runtime.device import get_device, is_shared
 from ..runtime.plan_key import has_patterns, tuned
 from ..runtime.realize import storage_of, value_node
+from ..runtime.step_executor import concrete
 from ..tensor.from_data import array_node
 from .ports import Port, Signature
 from .runs import Outputs, Runs
@@ -75,7 +76,7 @@ class Recalled(Runs):
         start += -start % ALIGN
         self.hosts = set(about["hosts"])
         self.outputs: list[int] = about["outputs"]
-        for name, value in given.items():
+        for name, value in given.items():  # of those that nothing reads
             self.held[name] = np.array(value, order="C")
         file = source.name or "model.onnx"
         lines = [
@@ -101,8 +102,12 @@ class Recalled(Runs):
         shape: Sequence[int],
     ) -> Node:  # fmt: skip
         """The memory of an input, of a weight in the file, or of an array that was kept."""
-        if kind == "input":
-            node = value_node(self.share(self.held[place]).node)
+        if kind == "input":  # with room, where the plan was one for many sizes
+            value = self.held[place]
+            whole = np.zeros(shape, value.dtype)
+            self.held[place] = whole[tuple([slice(0, n) for n in value.shape])]
+            self.held[place][...] = value
+            node = value_node(self.share(whole).node)
             assert node is not None
             return node
         data = file if kind == "weight" else kept
@@ -140,7 +145,7 @@ class Recall:
         store = _store()
         about = _about(given, dims)
         digest = self._known_digest(store) if store is not None and about is not None else None
-        if store is None or digest is None or about is None:
+        if store is None or digest is None or about is None or _has_variables(dims):
             return None
         key = _key(store, digest, about)
         data = store.get("model", key) if key is not None else None
@@ -156,7 +161,7 @@ class Recall:
         """Write a plan for the next process, if it depends on nothing but shapes."""
         store, given = _store(), plan.held
         about = _about(given, model.dims)
-        if store is None or about is None or plan.variables or plan.consulted:
+        if store is None or about is None or plan.consulted or _has_variables(model.dims):
             return
         found = _described(plan, model, self.source)
         digest = self._digest(store) if found is not None else None
@@ -186,6 +191,11 @@ class Recall:
         self.source.release_pages()
         store.put("sources", _status_key(self.source), found.encode())
         return found
+
+
+def _has_variables(dims: Mapping[str, Any]) -> bool:
+    """True if the user says that sizes vary: then there is one plan for all of them."""
+    return any([type(size) is not int for size in dims.values()])
 
 
 def _status_key(source: Source) -> str:
@@ -235,17 +245,22 @@ def _described(plan: Plan, model: Model, source: Source) -> bytes | None:
     part = plan.schedule.only_part if plan.schedule is not None else None
     if outputs is None or part is None or not _is_kept(part, model):
         return None
+    values = part.normal.values
+    numbered = getattr(part.plan.executor, "numbered", lambda _: None)  # of sizes that vary
+    made = numbered(values) if values else part.plan
+    if made is None:
+        return None
     rows, blob = _packed(part.normal.buffers, _Places(plan, model, source))
     if len(blob) > MOST_BYTES or None in rows:
         return None
-    origins: dict[Any, None] = {o: None for item in part.plan.schedule.items for o in item.origins}
+    origins: dict[Any, None] = {o: None for item in made.schedule.items for o in item.origins}
     named = [o for o in origins if isinstance(o, NamedLine)]
     with FORK_LOCK:
         from ..runtime.cache import plan_io
     about = {
-        "plan": plan_io.described(part.plan, _with_lines(named)), "device": part.device,
+        "plan": plan_io.described(made, _with_lines(named)), "device": part.device,
         "lines": [[o.line, o.scopes, o.text] for o in named], "hosts": sorted(plan.hosts),
-        "roots": [[root.dtype.name, list(root.shape)] for root in part.roots],
+        "roots": [[r.dtype.name, list(concrete(r.shape, values))] for r in part.roots],
         "buffers": rows, "outputs": outputs,
     }  # fmt: skip
     head = json.dumps(about, separators=(",", ":")).encode()
@@ -286,7 +301,7 @@ def _packed(buffers: Sequence[Node], places: _Places) -> tuple[list[list[Any] | 
 def _is_kept(part: Any, model: Model) -> bool:
     """True if a plan of its own is on disk, or could be: it has names that processes share."""
     normal, compiled = part.normal, part.compiled
-    if compiled.lifted or normal.values or normal.assigned or model.program.files.open:
+    if compiled.lifted or normal.assigned or model.program.files.open:
         return False
     options = replace(current(), tier="native")  # as schedules are compiled
     kept = kept_plans(part.device, options, normal)
@@ -297,7 +312,7 @@ class _Places:
     """Where the inputs of a plan come from."""
 
     def __init__(self, plan: Plan, model: Model, source: Source) -> None:
-        names = {id(array): name for name, array in plan.held.items()}
+        names = {id(array): name for name, array in (*plan.held.items(), *plan.whole.items())}
         self.given = {value_node(t.node): names.get(id(array), "") for array, t in plan.shared}
         weights = model.program.weights_of(model.program.graph).made.values()
         self.stored = {

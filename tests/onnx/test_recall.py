@@ -77,10 +77,18 @@ def gather() -> bytes:
                        weights))  # fmt: skip
 
 
+def rows() -> bytes:
+    """A product and a norm of rows; batch and length vary from the first call on."""
+    nodes = [node("MatMul", "x w", "a"), node("Softmax", "a", "y", axis=-1)]
+    return model(graph(nodes, [port("x", "float32", ["b", "n", 8])], [port("y")],
+                       {"w": f(8, 20)}))  # fmt: skip
+
+
 MODELS: dict[str, tuple[Any, Any]] = {
     "convolutions": (convolutions, lambda: {"x": f(1, 3, 9, 7)}),
     "recurrent": (recurrent, lambda: {"x": f(5, 2, 4)}),
     "gather": (gather, lambda: {"i": RNG.integers(0, 30, 7)}),
+    "rows": (rows, lambda: {"x": f(3, 5, 8)}),
 }
 
 
@@ -106,6 +114,20 @@ def test_a_model_that_was_built_before_is_recalled_and_gives_the_same_bits(name:
             other["x"].reshape(-1)[:8] = RNG.permutation(HOSTILE)
         for a, b in zip(values(again(other)), values(built(other)), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_other_sizes_of_a_recalled_model_have_the_plan_that_was_kept() -> None:
+    text = rows()
+    built = load(text)
+    wanted = {n: values(built({"x": np.full((2, n, 8), 0.5, np.float32)}))[0] for n in (5, 6, 70)}
+    assert built.builds == 1
+    del built
+    fg.clear_caches()
+    again = load(text)
+    for n in (5, 6, 70):
+        found = values(again({"x": np.full((2, n, 8), 0.5, np.float32)}))[0]
+        np.testing.assert_array_equal(found, wanted[n])
+        assert again.builds == (n != 5) and isinstance(again.last, Recalled) == (n == 5)
 
 
 def test_kernels_of_a_recalled_model_name_their_nodes() -> None:

@@ -83,6 +83,7 @@ class Trace:
         self.number: Callable[[Any], Any] | None = None  # a size among other numbers of a call
         self.chosen = False  # were costs compared, which hold near the hints only?
         self._values: dict[Atom, int] = {}
+        self._choices: dict[tuple[Key, Key | int, str], tuple[bool, bool]] = {}
         self._tokens: dict[Key, int] = {}
         self._keys: list[Key] = []
         _TRACES[self.serial] = self
@@ -165,6 +166,21 @@ class Trace:
         else:
             self.note(difference, sign if holds else _OPPOSITE[sign])
         return holds
+
+    def chose(self, size: Sym, other: Any, sign: str) -> bool:
+        """What a comparison gives while costs are compared, which notes nothing: worked out once.
+
+        Searches ask the same again and again, and hints do not change.
+        """
+        asked = size.key, other.key if type(other) is Sym else int(other), sign
+        found = self._choices.get(asked)
+        if found is None:
+            before, self.chosen = self.chosen, False
+            holds = self.decide(added(size.polynomial, _poly(other), -1), sign)
+            found = self._choices[asked] = holds, self.chosen
+            self.chosen = before
+        self.chosen = self.chosen or found[1]
+        return found[0]
 
     def note(self, difference: Polynomial, sign: str) -> None:
         """Keep a guard: as a range of a variable where it is one."""
@@ -497,6 +513,8 @@ def _comparison(name: str, sign: str) -> None:
     def apply(self: Sym, other: Any) -> Any:
         if isinstance(other, int):
             other = other if type(other) in _WHOLE else operator.index(other)
+            if MODE.free:
+                return self.trace.chose(self, other, sign)
             return self.trace.decide(added(self.polynomial, _poly(other), -1), sign)
         if isinstance(other, float):
             if other != other or other in (math.inf, -math.inf):
@@ -524,6 +542,11 @@ def least(a: Any, b: Any) -> Any:
     if low >= 0 or high <= 0:
         return b if low >= 0 else a
     return Sym.of(one.trace, {(("min", key_of(_poly(a)), key_of(_poly(b))),): 1})
+
+
+def greatest(a: Any, b: Any) -> Any:
+    """max(a, b) for all sizes, without a guard."""
+    return a + b - least(a, b)
 
 
 def sized(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> Any:

@@ -19,6 +19,7 @@ from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
+from ...core.symbolic.sym import varies
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices
 from .analysis import Line, Part, collect, line_of, ordered, reached, steps_of
@@ -240,11 +241,13 @@ def contiguous_line(p: Part, own: Line, min_run: int) -> str:
     """Along which line an operand's memory is contiguous: `own`, `folded`, or `none`."""
     loads = [node for node in p.nodes if node.op is LOAD]
     score = {"own": 0, "folded": 0}
+    is_long = False  # a size that varies is: it may be small now and then
     for node in loads:
         for name, line in (("own", own), ("folded", p.folded)):
             if line.axes and (line.axes[-1], 1) in node.arg[1][1]:
                 score[name] += line.sizes[-1]
-    if max(score.values()) < (min_run if len(p.nodes) > 1 else 1):
+                is_long = is_long or varies(line.sizes[-1])
+    if not is_long and max(score.values()) < (min_run if len(p.nodes) > 1 else 1):
         return "none"  # a few elements at a time are no better than one
     return "own" if score["own"] >= score["folded"] else "folded"
 

@@ -52,6 +52,11 @@ def _contributed() -> Families:
     return arithmetic, attention, epilogues, image, language, normalization, quantized
 
 
+# families whose kernels have one text for all sizes, which is no slower than one for a size
+ANY_SIZE = frozenset({
+    "activation", "attention", "casting", "elementwise", "indexing", "linear", "movement",
+    "normalization", "reduction", "shaping",
+})  # fmt: skip
 _waiting = [_contributed, _rarest, _rarer, _quantised, _networks, _common]
 _waiting_microsoft = [_contributed]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, NamedTuple, TypeVar
+from weakref import finalize
 
 from ...config import Options
 from ...core.digest import digest_of
@@ -24,6 +25,7 @@ from .sized_io import dump_sized, load_sized
 from .specialize import SizedPlan
 
 T = TypeVar("T")
+_LATER: set[tuple[int, str]] = set()  # whose plans are still to be written
 
 
 class _Line(NamedTuple):
@@ -78,6 +80,16 @@ class SizedStore:
         """Write plans for the next process."""
         if self.key is not None:
             self.keep([dump_sized(plan, self.lines) for plan in plans])
+
+    def keep_later(self, plans: Sequence[SizedPlan], owner: object) -> None:
+        """Write plans that grew when who owns them goes, or the process: they may grow again."""
+        if self.key is not None and (id(owner), self.key) not in _LATER:
+            finalize(owner, self._keep_now, plans, (id(owner), self.key))
+            _LATER.add((id(owner), self.key))
+
+    def _keep_now(self, plans: Sequence[SizedPlan], asked: tuple[int, str]) -> None:
+        _LATER.discard(asked)
+        self.keep_plans(plans)
 
     def load_plans(self) -> list[SizedPlan]:
         """The plans that another process wrote."""

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from operator import le
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...codegen.common.api import KernelText
 from ...core.node import Node, make, remember
@@ -34,6 +34,9 @@ FEW = 9  # rows that kernels write out: such sizes have forms of their own
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
 MOST_KNOWN = 256  # plans, launches and layouts that are remembered of one text
+
+
+Text: TypeAlias = tuple[Trace, KernelText]  # of a form: its guards, and what is compiled
 
 
 class NoForm(Exception):
@@ -65,26 +68,23 @@ class SizedKernel:
         self.failures = 0
 
     def at(self, values: tuple[int, ...]) -> Executable:
-        """Its code for these sizes."""
-        for form in self.forms:
-            if form.accepts(*values):
-                return _launch(form, values)
-        if self.is_stored:
-            raise NoForm
+        """Its code for these sizes, once there is a form for them or it is known that none is."""
+        form = self.form(values)
+        if form is not None:
+            return _launch(form, values)
         if values not in self.fixed:
-            made = self._form(values) if self.failures < MOST_FAILURES else None
-            if made is not None:
-                self.forms.append(made)
-                self.failures = 0
-                return _launch(made, values)
             if len(self.fixed) > MOST_KNOWN:
                 self.fixed.clear()
             kernel = resized(self.kernel, dict(zip(self.names, values, strict=True)))
             self.fixed[values] = get_device(self.device).compile([kernel])[0]
         return self.fixed[values]
 
-    def _form(self, values: tuple[int, ...]) -> Form | None:
-        """The form for sizes like these; None if it must be fixed."""
+    def form(self, values: tuple[int, ...]) -> Form | None:
+        """The form for these sizes, if there is one."""
+        return next((form for form in self.forms if form.accepts(*values)), None)
+
+    def text(self, values: tuple[int, ...]) -> Text | None:
+        """What a form for sizes like these is compiled from; None if it must be fixed."""
         near = awkward(values) if min(values, default=0) > FEW else values
         for hints in dict.fromkeys((near, values)):
             trace = Trace(dict(zip(self.names, hints, strict=True)))
@@ -94,12 +94,8 @@ class SizedKernel:
                 continue
             if trace.chosen:
                 narrow(trace, NEAR)
-            if not acceptor(trace)(*values):
-                continue
-            try:
-                return self._compiled(trace, rendered)
-            except CompilerError:  # a size where LLVM wants a number
-                break
+            if acceptor(trace)(*values):
+                return trace, rendered
         self.failures += 1
         return None
 
@@ -111,13 +107,42 @@ class SizedKernel:
             raise CannotLower("a size where a number must be")
         return found  # type: ignore[no-any-return]
 
-    def _compiled(self, trace: Trace, rendered: KernelText) -> Form:
-        from ..cpu import toolchain
 
-        low, high, guards = dict(trace.low), dict(trace.high), dict(trace.guards)
-        (native,) = toolchain.natives([self.kernel], {0: rendered})
-        trace.low, trace.high, trace.guards = low, high, guards  # launches are worked out again
-        return Form(trace, _keys(rendered), native)
+def add_forms(kernels: Sequence[SizedKernel], values: tuple[int, ...]) -> None:
+    """Forms for these sizes of kernels that have none, compiled together."""
+    found: dict[SizedKernel, Text] = {}
+    for kernel in kernels:
+        if kernel.form(values) is not None or values in kernel.fixed:
+            continue
+        if kernel.is_stored:
+            raise NoForm
+        text = kernel.text(values) if kernel.failures < MOST_FAILURES else None
+        if text is not None:
+            found[kernel] = text
+    try:
+        _compile(found)
+    except CompilerError:  # a size where LLVM wants a number
+        for kernel, text in found.items():
+            try:
+                _compile({kernel: text})
+            except CompilerError:
+                kernel.failures += 1
+
+
+def _compile(texts: Mapping[SizedKernel, Text]) -> None:
+    """Add the forms of texts to their kernels."""
+    from ..cpu import toolchain
+
+    if not texts:
+        return
+    before = [(t, dict(t.low), dict(t.high), dict(t.guards)) for t, _ in texts.values()]
+    rendered = dict(enumerate([text for _, text in texts.values()]))
+    made = toolchain.natives([kernel.kernel for kernel in texts], rendered)
+    for trace, low, high, guards in before:  # launches are worked out again
+        trace.low, trace.high, trace.guards = low, high, guards
+    for (kernel, (trace, text)), native in zip(texts.items(), made, strict=True):
+        kernel.forms.append(Form(trace, _keys(text), native))
+        kernel.failures = 0
 
 
 def _launch(form: Form, values: tuple[int, ...]) -> Executable:
@@ -295,10 +320,21 @@ class SizedPlan:
                     self._plans.pop(next(iter(self._plans)))
         return found
 
+    def numbered(self, values: tuple[int, ...]) -> Plan:
+        """The plan for sizes in which nothing varies any more, to be described to others."""
+        plan, sizes = self.at(values), dict(zip(self.names, values, strict=True))
+        known = {k: resized(k.kernel, sizes) for k in self.distinct}
+        made: dict[int, CompiledKernel] = {}
+        for kernel, compiled in zip(self.kernels, plan.kernels, strict=True):
+            made.setdefault(id(compiled), CompiledKernel(known[kernel], compiled.code))
+        kernels = tuple([made[id(compiled)] for compiled in plan.kernels])
+        return Plan(self.at_sizes.at(values), self.device, kernels, plan.layout, plan.executor)
+
     def _made(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
         from ..cpu.executor import Program
 
+        add_forms(self.distinct, values)
         known = {kernel: kernel.at(values) for kernel in self.distinct}
         code: Any = [known[kernel] for kernel in self.kernels]
         layout = self._laid_out(values)

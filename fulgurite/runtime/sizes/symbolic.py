@@ -28,6 +28,8 @@ from ..step_executor import HostExecutor
 from .sized_store import SizedStore
 from .specialize import SizedPlan, awkward
 
+LIKELY = 64  # a plan's choices are for such a size at least; it serves smaller ones as well
+
 
 def symbolic_plan(
     sink: Node, context: Context, normal: Normal, lifted: dict[int, DType],
@@ -113,9 +115,9 @@ class SymbolicExecutor(HostExecutor):
             found = plan.plan_at(values)
             if found is not None:
                 if found[1]:
-                    store.keep_plans(known)
+                    store.keep_later(known, self)
                 return plan, values
-        for hints in dict.fromkeys((awkward(values), values)):
+        for hints in dict.fromkeys((awkward(self.likely(sizes)), awkward(values), values)):
             try:
                 made = self.named.sized(sizes, hints)
             except FulguriteError:
@@ -126,6 +128,12 @@ class SymbolicExecutor(HostExecutor):
                 return made, values
         return None, values
 
+    def likely(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Sizes that passes should choose for: a small one says little of those to come."""
+        highs = [var.arg[2] for var in self.named.names.values()]
+        return tuple([max(n, min(LIKELY, most)) for n, most in zip(sizes, highs, strict=True)
+                      if n >= 2])  # fmt: skip
+
     def at(self, values: Values) -> Any:
         """Who runs a call with these values."""
         with self._lock:
@@ -135,6 +143,12 @@ class SymbolicExecutor(HostExecutor):
             if self._bound is None:
                 self._bound = self._make_bound()
             return self._bound.executor
+
+    def numbered(self, values: Values) -> Plan | None:
+        """The plan for values with nothing left that varies; None if it is at upper bounds."""
+        with self._lock:
+            plan, sizes = self.plan([values[name] for name in self.named.names])
+            return None if plan is None else plan.numbered(sizes)
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from ....core.dtype import DType
 from ....core.lazy_dataclass import dataclass
 from ....core.node import Node
-from ....core.symbolic.sym import varies
+from ....core.symbolic.sym import greatest, varies
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import Operand
 from ...common.api import KernelText, Launch, Prepacked
@@ -162,7 +162,7 @@ class _Template:
         gemm, tiles, count = self.gemm, self.tiles, self.geometry.count
         products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
         read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
-        work, chunks = max(read, 3 * products // gemm.target.lanes), tiles.k_chunks
+        work, chunks = greatest(read, 3 * products // gemm.target.lanes), tiles.k_chunks
         if chunks == 1:
             launches.append(Launch("kernel", count, work))
             return 0

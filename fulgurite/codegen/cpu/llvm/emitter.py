@@ -193,7 +193,7 @@ class Emitter:
         self,
         start: str,
         stop: str,
-        step: int,
+        step: int | str,
         carried: Sequence[tuple[str, str]],
         body: Callable[[str, list[str]], list[str]],
     ) -> list[str]:

@@ -35,7 +35,7 @@ class BlockLoop:
             tile.k, tile.deep = k, f.least(steps, f.sub(end, k))
             self.when_needed(lambda: f.scope(block))
 
-        tile.loop(start, end, tile.plan.block_n, turn)
+        tile.loop(start, end, steps, turn)
 
     def bounds(self, start: str, end: str) -> tuple[str, str]:
         """From where to where a tile streams: not over what conditions leave out at both ends."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from ...._lazy import FORK_LOCK
 from ....core.dtype import DType
+from ....core.symbolic.sym import greatest
 from ....kernel.stream.roles import StreamedKernel, StreamProblem
 from ...common.api import KernelText, Launch
 from ..gemm.microkernel import Registers
@@ -189,7 +190,7 @@ def stream_work(tile: Tile) -> int:
     products += sum([w.width for w in problem.all_weighted])
     elements = problem.batch * problem.n
     read = elements * products  # which is what few rows wait for
-    return max(read, 3 * elements * problem.m * (products + 16) // tile.lanes)
+    return greatest(read, 3 * elements * problem.m * (products + 16) // tile.lanes)  # type: ignore[no-any-return]
 
 
 def rendered(tile: Tile, functions: Sequence[Launched], launches: Sequence[Launch]) -> KernelText:

@@ -106,8 +106,8 @@ class Tile:
         """Run `body(unit)` for the units of a launch."""
         self.loop("%first", "%last", 1, body)
 
-    def loop(self, start: str, end: str, step: int, body: Callable[[str], None]) -> None:
-        """Run `body(index)` from start to end."""
+    def loop(self, start: str, end: str, step: int | str, body: Callable[[str], None]) -> None:
+        """Run `body(index)` from start to end; a step that is text is a register."""
 
         def turn(index: str, _: list[str]) -> list[str]:
             body(index)

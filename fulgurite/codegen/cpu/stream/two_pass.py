@@ -203,7 +203,7 @@ class TwoPassFunction:
                 self.pack_keys()
                 strips.each(self.weigh, self.score)
 
-            tile.loop(start, end, plan.block_n, turn)
+            tile.loop(start, end, steps, turn)
             strips.each(lambda: None, self.keep_states)
 
         tile.each_unit(unit)
