@@ -106,7 +106,7 @@ class Expected:
         if type(entry) is Fresh and kind is self.type:
             value: Any = entry.value
             plain = not self.leaf and self.split is None
-            if type(value) is tuple and value[1] == self.about and plain:
+            if type(value) is tuple and plain and self.is_like(*value[1]):
                 return value[0]  # without making a node for it
         node = entry.node
         base = value_node(node)
@@ -130,6 +130,11 @@ class Expected:
     def about(self) -> Any:
         """What a result like it is, as `Fresh` says it."""
         return self.shape, self.dtype, self.device
+
+    def is_like(self, shape: Shape, dtype: DType, device: str) -> bool:
+        """True of a result that may take its place, as `Fresh` says what it is."""
+        same = dtype is self.dtype and device == self.device
+        return same and (shape == self.shape or self.fits(shape))
 
     def mismatch(self, tensor: Any) -> str:
         """How a tensor differs from what is expected; empty if it does not."""
@@ -162,6 +167,7 @@ class Bound:
     read: list[Any] = field(default_factory=list)  # those of `Replay.keyed`
     over: list[Any] = field(default_factory=list)  # those of `Replay.over`
     memories: list[Any] = field(default_factory=list)  # weak, of tensors that are assigned
+    shapes: list[Shape] = field(default_factory=list)  # of tensors, where sizes vary
     strided: bool = False  # is there memory whose elements do not follow each other?
     frame: Any = None  # of the plan that writes over its inputs
     left: list[Node] = field(default_factory=list)  # see `Registry.reading`
@@ -417,7 +423,7 @@ class Replay:
         while pending := self._bind(bound, tensors):
             realize_together(pending)
         if self.sizes is not None:
-            values = self.sizes.values([_base(t.entry.node).shape for t in tensors])
+            values = self.sizes.values(bound.shapes)
             if values is None:
                 bound.keys, bound.read = [], []
                 raise GuardFailure(f"sizes are not {', '.join(self.sizes.guards)}")
@@ -437,6 +443,8 @@ class Replay:
         pending: list[Entry] = []
         if not bound.memories:
             bound.memories = [None] * len(tensors)
+        if not bound.shapes:
+            bound.shapes, known = [()] * len(tensors), [None] * len(tensors)
         for i, (tensor, expected) in enumerate(zip(tensors, self.expected, strict=True)):
             entry = tensor.entry
             if entry.key == known[i]:
@@ -456,6 +464,8 @@ class Replay:
                 keys.append(None)
                 continue
             keys.append(key)
+            if self.sizes is not None:
+                bound.shapes[i] = _shape(entry)
             place = self.params.get(i)
             if place is not None:
                 bound.addresses[place] = memory.address
@@ -835,7 +845,7 @@ class Replay:
                         bound.addresses[self.params[i]] = memories[out].address
                         bound.memories[i] = weakref.ref(memories[out])
                 self._note(bound, bound.keys)
-                bound.frame = None
+                bound.frame, bound.shapes = None, []
             finally:
                 REGISTRY.writing = before
         return True
@@ -861,6 +871,12 @@ def _base(node: Node) -> Node:
     found = value_node(node)
     assert found is not None, f"{node!r} is known"
     return found
+
+
+def _shape(entry: Entry) -> Shape:
+    """The shape of a tensor that is known."""
+    value: Any = entry.value if type(entry) is Fresh else None
+    return value[1][0] if type(value) is tuple else _base(entry.node).shape
 
 
 def _memory(node: Node) -> Any:

@@ -5,9 +5,9 @@ in the model's order. For each set of input shapes the graph is built once, sche
 call copies its inputs into the plan's own and runs it. If building looked at the numbers of an
 input (a shape that is computed from it), the plan is good for these numbers only and is chosen by
 them. Where results decide shapes the graph is built at every call. Dimensions may be variables
-(`dims=`): then other sizes reuse what is compiled. One that is not said to be a variable is one from
-its second size on, or from the first where no kernel is slower for it; it is none where plans for
-its sizes are quicker (sizes.py).
+(`dims=`): then other sizes reuse what is compiled. One that is not said to be a variable is one
+from its second size on, or from the first where no kernel is slower for it; it is none where plans
+for its sizes are quicker (sizes.py).
 """
 
 from __future__ import annotations

@@ -48,12 +48,12 @@ class MemoryLimitError(FulguriteError, MemoryError):
 
 
 @contextmanager
-def memory_between(schedule: Schedule, layout: Layout) -> Iterator[None]:
+def memory_between(schedule: Callable[[], Schedule], layout: Layout) -> Iterator[None]:
     """Where there is no memory for what is between kernels, the error names the largest part."""
     try:
         yield
     except MemoryLimitError as problem:
-        part = largest_part(schedule, layout)
+        part = largest_part(schedule(), layout)
         raise MemoryLimitError(f"{problem.what}{part}", problem.hint) from problem
 
 

@@ -608,7 +608,7 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
-    realize([tensor.entry for tensor in tensors])
+    realize([entry for tensor in tensors if type(entry := tensor.entry) is not Fresh])
     return tensors
 
 

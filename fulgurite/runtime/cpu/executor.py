@@ -112,6 +112,7 @@ class Program:
         self.code, self.address = code, address
         self.segments = self._segments(steps, address)
         self.over = self._first_over(steps)
+        self.aliases = schedule.aliases
         self.restored = bool(schedule.aliases) and self._may_fail()
         self.symbolic = {place for place, slot in enumerate(schedule.slots) if is_sized(slot)}
         kernels = [item.kernel for item in schedule.items]
@@ -557,7 +558,7 @@ class Program:
             while len(_FRAMED) > FRAMED:
                 if (old := _FRAMED.popleft()()) is not None:
                     old.forget()
-        with memory_between(self.schedule, layout):
+        with memory_between(lambda: self.schedule, layout):
             arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
         if poison:
             arena.bytes()[:] = POISON

@@ -32,7 +32,7 @@ class HeldInputs:
         # weak: who may write over one decides by who else holds it
         self.inputs = {i: ref(b) for i, b in inputs.items() if not is_shared(b)}
         self._made: dict[Any, Any] = {}  # of each executor that which runs in its place
-        self._latest: Program | None = None
+        self._latest: dict[tuple[int, ...], Program] = {}  # by the items that read what is packed
 
     def of(self, executor: Any) -> Any:
         """Who runs in the place of an executor."""
@@ -64,7 +64,8 @@ class HeldInputs:
         self, program: Program, code: Sequence[Any], packed: Mapping[int, Derived]
     ) -> Program:
         """A program with prepacked forms; of other sizes it is the latest with other numbers."""
-        latest, results = self._latest, {result[0]: result for result in program.made}
+        known = tuple(packed)
+        latest, results = self._latest.get(known), {result[0]: result for result in program.made}
         made = None
         if latest is not None and latest.items is program.items and latest.packed == packed:
             made = latest.resized(
@@ -75,7 +76,7 @@ class HeldInputs:
                 program.device, program.schedule, code, program.layout, program.address,
                 program.workers, packed,
             )  # fmt: skip
-        self._latest = made
+        self._latest[known] = made
         return made
 
 
@@ -85,7 +86,7 @@ def _prepacked(
     """The code of a program with prepacked forms, and by item the operands of these."""
     code: list[Any] = list(program.code)
     packed: dict[int, Derived] = {}
-    over = {source for _, source in program.schedule.aliases}  # of inputs that it writes
+    over = {source for _, source in program.aliases}  # of inputs that it writes
     forms: dict[int, Native] = {}  # of each kernel, once
     for number, (item, made) in enumerate(zip(program.items, code, strict=True)):
         form = made.prepacked if isinstance(made, Native) else None

@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from operator import le
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ NEAR = 4  # a choice by costs holds until a size is off by so many times
 FEW = 9  # rows that kernels write out: such sizes have forms of their own
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
+MOST_TRIED = 4  # plans of other sizes, for one whose launches are as many
 MOST_KNOWN = 256  # plans, launches and layouts that are remembered of one text
 
 
@@ -67,9 +69,8 @@ class SizedKernel:
         self.fixed: dict[tuple[int, ...], Executable] = {}
         self.failures = 0
 
-    def at(self, values: tuple[int, ...]) -> Executable:
-        """Its code for these sizes, once there is a form for them or it is known that none is."""
-        form = self.form(values)
+    def at(self, values: tuple[int, ...], form: Form | None) -> Executable:
+        """Its code for these sizes: of the form for them, or for them alone if there is none."""
         if form is not None:
             return _launch(form, values)
         if values not in self.fixed:
@@ -112,7 +113,7 @@ def add_forms(kernels: Sequence[SizedKernel], values: tuple[int, ...]) -> None:
     """Forms for these sizes of kernels that have none, compiled together."""
     found: dict[SizedKernel, Text] = {}
     for kernel in kernels:
-        if kernel.form(values) is not None or values in kernel.fixed:
+        if values in kernel.fixed:
             continue
         if kernel.is_stored:
             raise NoForm
@@ -334,15 +335,20 @@ class SizedPlan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
         from ..cpu.executor import Program
 
-        add_forms(self.distinct, values)
-        known = {kernel: kernel.at(values) for kernel in self.distinct}
+        forms = {kernel: kernel.form(values) for kernel in self.distinct}
+        if None in forms.values():
+            add_forms([kernel for kernel, form in forms.items() if form is None], values)
+            forms = {kernel: kernel.form(values) for kernel in self.distinct}
+        known = {kernel: kernel.at(values, form) for kernel, form in forms.items()}
         code: Any = [known[kernel] for kernel in self.kernels]
         layout = self._laid_out(values)
-        latest = next(reversed(self._plans.values())).executor if self._plans else None
-        if isinstance(latest, Program):
-            of_sizes = self.at_sizes  # not this plan: nothing holds itself
-            executor: Any = latest.resized(
-                lambda: of_sizes.at(values), of_sizes.results_at(values), code, layout
+        of_sizes = self.at_sizes  # not this plan: nothing holds itself
+        results = of_sizes.results_at(values) if self._plans else None
+        for known_plan in islice(reversed(self._plans.values()), MOST_TRIED):
+            if not isinstance(known_plan.executor, Program) or results is None:
+                break
+            executor: Any = known_plan.executor.resized(
+                lambda: of_sizes.at(values), results, code, layout
             )
             if executor is not None:
                 return PlanOfSizes(self.device, of_sizes, layout, executor)
