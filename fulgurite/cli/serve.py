@@ -28,7 +28,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (8000)")
     parser.add_argument("--name", help="the model's name for clients (the file's)")
-    parser.add_argument("--slots", type=int, default=8, help="texts that are written at once (8)")
+    parser.add_argument(
+        "--slots", type=int, help="texts that are written at once (8; up to 32 for small models)"
+    )
     parser.add_argument("--queue", type=int, default=64, help="requests that may wait (64)")
     parser.add_argument(
         "--timeout", type=float, default=600, help="seconds for a request, waiting included (600)"
@@ -57,7 +59,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     if arguments.template:
         with open(arguments.template, encoding="utf-8") as file:
             template = file.read()
-    if arguments.slots < 1 or arguments.queue < 0 or arguments.timeout <= 0:
+    if (
+        (arguments.slots is not None and arguments.slots < 1)
+        or arguments.queue < 0
+        or arguments.timeout <= 0
+    ):
         raise ArgumentError("--slots, --queue or --timeout is too small", "give 1 or more")
     with _bound(arguments.host, arguments.port) as bound:  # a busy port is told at once
         return _run(arguments, bound, template)

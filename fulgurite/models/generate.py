@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ REQUESTS = 3  # the one that makes the plans which earlier ones had no need of
 PLACES = 1  # the axis of a cache that grows
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A token that was chosen: its id, the text that is certain now, how likely it was.
 
     `finish_reason` is None until the last one: "stop" (the text ended, or a stop string came),
@@ -148,19 +147,26 @@ class Batch:
 
     def step(self, tokens: Mapping[int, int]) -> dict[int, Array]:
         """Append a token to each of some slots; logits of what comes after it, by slot."""
-        self._check(list(tokens.values()))
-        for slot in tokens:
-            if self.lengths[slot] >= self.config.context:
-                raise ArgumentError(f"slot {slot} has the whole context", "release it")
-            self._grow(self.lengths[slot] + 1)
+        logits = self.step_rows(tokens)
+        return {slot: logits[slot] for slot in tokens}
+
+    def step_rows(self, tokens: Mapping[int, int]) -> Array:
+        """The same with the logits of all slots, of which only those of `tokens` mean anything."""
+        slots, last = list(tokens), list(tokens.values())
+        self._check(last)
+        at = [self.lengths[slot] for slot in slots]
+        longest = max(at, default=0)
+        if longest >= self.config.context:
+            raise ArgumentError(f"slot {slots[at.index(longest)]} has the whole context",
+                                "release it")  # fmt: skip
+        self._grow(longest + 1)
         ids = np.zeros((self.slots, 1), np.int32)
         places = np.full((self.slots, 1), self.capacity - 1, np.int32)  # which nobody reads
-        for slot, token in tokens.items():
-            ids[slot, 0], places[slot, 0] = token, self.lengths[slot]
+        ids[slots, 0], places[slots, 0] = last, at
         logits = self._call(1, ids, places, None, None)
-        for slot in tokens:
+        for slot in slots:
             self.lengths[slot] += 1
-        return {slot: logits[slot] for slot in tokens}
+        return logits
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget a slot's tokens from a place on: what comes next is written over them."""
@@ -187,11 +193,11 @@ class Batch:
         self.lengths[0] = 0
 
     def _check(self, ids: Sequence[int]) -> None:
-        wrong = [n for n in ids if not 0 <= n < self.config.vocabulary]
-        if wrong:
-            raise ArgumentError(
-                f"{wrong[0]} is no token of {self.config.vocabulary}", "use the model's tokenizer"
-            )
+        for one in (min(ids, default=0), max(ids, default=0)):
+            if not 0 <= one < self.config.vocabulary:
+                raise ArgumentError(
+                    f"{one} is no token of {self.config.vocabulary}", "use the model's tokenizer"
+                )
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
         if size not in self._runs:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,19 @@ class Sampler:
     """Chooses tokens of one text; it remembers which came."""
 
     def __init__(self, options: SamplingOptions, prompt: Sequence[int] = ()) -> None:
-        self.options = options
-        self.random = np.random.default_rng(options.seed)
+        o = self.options = options
         self.seen = set(prompt)
         self.counts: Counter[int] = Counter()
+        has_penalty = o.presence_penalty or o.frequency_penalty or o.repetition_penalty != 1
+        # nothing but the temperature and min-p: rows of such ones are chosen from together
+        self.is_plain = not (
+            has_penalty or o.logit_bias or (o.temperature and (o.top_k or o.top_p < 1))
+        )
+
+    @cached_property
+    def random(self) -> np.random.Generator:
+        """What it draws from, made when something is drawn."""
+        return np.random.default_rng(self.options.seed)
 
     @np.errstate(over="ignore")  # what is too small to be written as a difference has no chance
     def choose(self, logits: Array, allowed: Array | None = None) -> tuple[int, float]:
@@ -80,13 +90,11 @@ class Sampler:
             scores = np.where(allowed, scores, np.float32(-np.inf))
         best = int(scores.argmax())  # which is a NaN if there is one
         if not np.isfinite(scores[best]):
-            raise NonFiniteError(
-                f"the largest of a model's logits is {scores[best]}",
-                "its weights may be damaged; fg.config(check_nan=True) names the line",
-            )
+            raise _not_finite(scores[best])
         chosen = best if self.options.temperature == 0 else self._drawn(scores, scores[best])
-        self.seen.add(chosen)
-        self.counts[chosen] += 1
+        if not self.is_plain:
+            self.seen.add(chosen)
+            self.counts[chosen] += 1
         top = logits.max()
         total = np.exp(logits - top).sum(dtype=np.float64)
         return chosen, float(logits[chosen]) - float(top) - math.log(total)
@@ -119,6 +127,51 @@ class Sampler:
             if 0 <= token < len(scores):
                 scores[token] += bias
         return scores
+
+
+def _not_finite(value: Any) -> NonFiniteError:
+    return NonFiniteError(
+        f"the largest of a model's logits is {value}",
+        "its weights may be damaged; fg.config(check_nan=True) names the line",
+    )
+
+
+@np.errstate(over="ignore")
+def choose_rows(samplers: Sequence[Sampler], logits: Array) -> list[tuple[int, float]]:
+    """What plain samplers' `choose` gives for a row each, with passes over all rows at once.
+
+    Each number is made by the same operations as for a row alone, so a token does not depend on
+    the rows around it; only the last bits of a log probability might.
+    """
+    top = logits.max(axis=1)
+    if not np.isfinite(top).all():
+        raise _not_finite(top[~np.isfinite(top)][0])  # before anything is drawn
+    chosen, shifted = logits.argmax(axis=1), logits - top[:, None]
+    drawing = [n for n, one in enumerate(samplers) if one.options.temperature]
+    if drawing:
+        options = [samplers[n].options for n in drawing]
+        heat = np.array([[max(o.temperature, LEAST_TEMPERATURE)] for o in options], np.float32)
+        chances = np.exp(shifted[drawing] / heat)
+        if any(o.min_p for o in options):
+            least = np.array([[o.min_p] for o in options], np.float32)
+            chances = np.where(chances >= least, chances, np.float32(0))
+        shares = [samplers[n].random.random() for n in drawing]
+        chosen[drawing] = _inverted_rows(chances, np.array(shares))
+    rows = np.arange(len(samplers))
+    totals = np.log(np.exp(shifted).sum(axis=1, dtype=np.float64))
+    found: list[int] = chosen.tolist()
+    return list(zip(found, (shifted[rows, chosen] - totals).tolist(), strict=True))
+
+
+def _inverted_rows(chances: Array, shares: Array) -> list[int]:
+    """`_inverted` of each row; rows of few tokens at once."""
+    if chances.shape[1] > BLOCK:
+        return [_inverted(row, share) for row, share in zip(chances, shares.tolist(), strict=True)]
+    total = chances.cumsum(axis=1, dtype=np.float64)
+    whole = total[:, -1]
+    drawn = np.minimum(shares * whole, np.nextafter(whole, 0.0))
+    found: list[int] = (total <= drawn[:, None]).sum(axis=1).tolist()
+    return found
 
 
 def _kept(scores: Array, top: Any, o: SamplingOptions) -> tuple[Array | None, Array]:

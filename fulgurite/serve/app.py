@@ -14,8 +14,8 @@ import json
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -209,12 +209,12 @@ class Service:
         if len(ids) >= c.context:
             text = f"'{name}' has {len(ids)} tokens; this model's context has {c.context}"
             raise BadRequest(text, name, 400, "context_length_exceeded")
-        if any(not 0 <= n < c.vocabulary for n in ids):
+        if min(ids) < 0 or max(ids) >= c.vocabulary:
             raise BadRequest(f"'{name}' has a token that is none of {c.vocabulary}", name)
 
     async def _answer(self, http: HttpRequest, what: Asked, ids: list[list[int]], form: Any) -> Any:
         """Submit a text for each choice of each prompt, and answer with them."""
-        events: asyncio.Queue[tuple[int, list[Token | Failure]]] = asyncio.Queue()
+        inbox = _Inbox()
         requests = []
         deadline = time.monotonic() + self.settings.timeout
         for number in range(len(ids) * what.count):
@@ -224,37 +224,35 @@ class Service:
             grammar = None
             if what.response_format is not None:
                 grammar = await run_in_threadpool(self._grammar, what.response_format)
-            put = self._putter(events, number, what.is_stream)
+            put = self._putter(inbox, number, what.is_stream)
             requests.append(Request(ids[number // what.count], options, put, deadline, grammar))
         self.engine.submit(*requests)
-        work = _Work(self, requests, events, sum(map(len, ids)))
+        work = _Work(self, requests, inbox, sum(map(len, ids)))
         if what.is_stream:
-            return _Events(work, _stream(work, what, form))
-        watch = asyncio.create_task(_gone(http))
-        whole = asyncio.create_task(_collect(work, what, form))
+            return _Events(work, what, form)
         try:
-            await asyncio.wait((watch, whole), return_when=asyncio.FIRST_COMPLETED)
-            if whole.done():
-                return JSONResponse(whole.result())
-            self.metrics.left()
+            with inbox.watching(http.receive):
+                return _json(await _collect(work, what, form))
+        except _Left:
             return PlainTextResponse("", 499)  # nobody reads it
         finally:
             work.end()
-            for task in (watch, whole):
-                task.cancel()
 
-    def _putter(self, events: Any, number: int, is_stream: bool) -> Callable[[Any], None]:
+    def _putter(self, inbox: _Inbox, number: int, is_stream: bool) -> Callable[[Any], None]:
         """What takes a text's tokens to the event loop: each at once, or all of them at the end."""
         loop = asyncio.get_running_loop()
         if self._mail is None or self._mail.loop is not loop:
             self._mail = _Mail(loop)
-        held, mail = list[Any](), self._mail
+            self.engine.told = self._mail.send
+        held, items = list[Any](), self._mail.items
 
         def deliver(value: Token | Failure) -> None:
+            if is_stream:
+                items.append((inbox, number, value))
+                return
             held.append(value)
-            if is_stream or isinstance(value, Failure) or value.finish_reason is not None:
-                mail.put(events, (number, held.copy()))
-                held.clear()
+            if isinstance(value, Failure) or value.finish_reason is not None:
+                items.extend((inbox, number, one) for one in held)
 
         return deliver
 
@@ -283,32 +281,70 @@ def _setter(loop: Any, future: Any) -> Callable[[Any], None]:
 
 
 class _Mail:
-    """Takes what the engine found to the event loop, which is woken once for a round's tokens."""
+    """Takes what the engine found to the event loop, which is woken once for all of a round."""
 
     def __init__(self, loop: Any) -> None:
-        self.loop, self.items = loop, deque[tuple[Any, Any]]()
-        self.is_called = False
+        self.loop, self.items = loop, deque[tuple[_Inbox, int, Token | Failure]]()
 
-    def put(self, events: Any, item: Any) -> None:
-        """Leave something for a queue; the engine's thread does."""
-        self.items.append((events, item))
-        if not self.is_called:
-            self.is_called = True
+    def send(self) -> None:
+        """Wake the event loop if there is something for it; the engine's thread does."""
+        if self.items:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self.loop.call_soon_threadsafe(self.empty)
 
     def empty(self) -> None:
-        """Put everything into its queue; the event loop does."""
-        self.is_called = False  # first: what comes from here on is called for again
+        """Put everything into its inbox; the event loop does."""
+        woken: dict[_Inbox, None] = {}
         while self.items:
-            events, item = self.items.popleft()
-            events.put_nowait(item)
+            inbox, number, value = self.items.popleft()
+            inbox.items.append((number, value))
+            woken[inbox] = None
+        for inbox in woken:
+            inbox.wake()
 
 
-async def _gone(http: HttpRequest) -> None:
-    """Come back when the client has left: after the body nothing else is received."""
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
+class _Left(Exception):
+    """The client went away."""
+
+
+class _Inbox:
+    """What came for one HTTP request, with the number of the text, and its task that waits."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[int, Token | Failure]] = []
+        self.waiter: asyncio.Future[None] | None = None
+        self.is_left = False
+
+    def wake(self) -> None:
+        """Let the task that waits go on."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def take(self) -> list[tuple[int, Token | Failure]]:
+        """Everything that came; waits for it, until the client goes away."""
+        while not self.items and not self.is_left:
+            self.waiter = asyncio.get_running_loop().create_future()
+            await self.waiter
+        if self.is_left:
+            raise _Left
+        found, self.items = self.items, []
+        return found
+
+    @contextlib.contextmanager
+    def watching(self, receive: Receive) -> Iterator[None]:
+        """Notice a client that leaves: after the body nothing else is received."""
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.is_left = True
+            self.wake()
+
+        task = asyncio.create_task(gone())
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 @dataclass(eq=False)
@@ -317,25 +353,29 @@ class _Work:
 
     service: Service
     requests: list[Request]
-    events: asyncio.Queue[tuple[int, list[Token | Failure]]]
+    inbox: _Inbox
     prompt_tokens: int
     count: int = 0  # tokens that were written
     first: float | None = None
-    is_ended: bool = False
+    left: int = field(init=False)  # texts that have not ended
 
-    async def tokens(self) -> AsyncIterator[tuple[int, Token]]:
-        """Tokens with the number of their text, until all texts have ended."""
-        left, ends = len(self.requests), self.service.model.config.eos
-        while left:
-            number, some = await self.events.get()
-            for event in some:
-                if isinstance(event, Failure):
-                    raise BadRequest(event.text, None, STATUS.get(event.kind, 500), event.kind)
-                if self.first is None:
-                    self.first = time.monotonic() - self.requests[0].submitted
-                self.count += event.finish_reason != "stop" or event.id not in ends
-                left -= event.finish_reason is not None
-                yield number, event
+    def __post_init__(self) -> None:
+        self.left = len(self.requests)
+
+    async def tokens(self) -> list[tuple[int, Token]]:
+        """Tokens that came, with the number of their text; none once all texts have ended."""
+        if self.left == 0:
+            return []
+        ends, found = self.service.model.config.eos, []
+        for number, event in await self.inbox.take():
+            if isinstance(event, Failure):
+                raise BadRequest(event.text, None, STATUS.get(event.kind, 500), event.kind)
+            self.count += event.finish_reason != "stop" or event.id not in ends
+            self.left -= event.finish_reason is not None
+            found.append((number, event))
+        if self.first is None:
+            self.first = time.monotonic() - self.requests[0].submitted
+        return found
 
     def usage(self) -> dict[str, int]:
         """How many tokens were read and written."""
@@ -346,12 +386,12 @@ class _Work:
 
     def end(self) -> None:
         """Give the slots back, whatever happened."""
-        if not self.is_ended:
-            self.is_ended = True
+        if self.left:
             for request in self.requests:
                 self.service.engine.cancel(request)
-            whole = time.monotonic() - self.requests[0].submitted
-            self.service.metrics.took(self.first, whole)
+        if self.inbox.is_left and self.left:
+            self.service.metrics.left()
+        self.service.metrics.took(self.first, time.monotonic() - self.requests[0].submitted)
 
 
 class _Completion:
@@ -398,8 +438,9 @@ class _Chat(_Completion):
 async def _collect(work: _Work, what: Asked, form: _Completion) -> dict[str, Any]:
     """The whole answer."""
     found: list[list[Token]] = [[] for _ in work.requests]
-    async for number, token in work.tokens():
-        found[number].append(token)
+    while some := await work.tokens():
+        for number, token in some:
+            found[number].append(token)
     choices = [
         {
             "index": number, **form.whole("".join(t.text for t in tokens)),
@@ -413,54 +454,68 @@ async def _collect(work: _Work, what: Asked, form: _Completion) -> dict[str, Any
 
 
 async def _stream(work: _Work, what: Asked, form: _Completion) -> AsyncIterator[bytes]:
-    """The answer as server-sent events."""
+    """The answer as server-sent events; those of tokens that came together are one part."""
     head = {**form.head, "object": form.part_kind}
+    more = {"usage": None} if what.has_usage else {}
+    start, end = _event({**head, "choices": ["|"], **more}).split(b'"|"')
     begun: set[int] = set()
-    parts: list[bytes] = []  # what is there already is sent at once
-    is_whole = False
     try:
-        async for number, token in work.tokens():
-            if not token.text and token.finish_reason is None and not what.has_logprobs:
-                continue
-            choice = {
-                "index": number, **form.part(token.text, number not in begun),
-                "finish_reason": token.finish_reason,
-                "logprobs": form.logprobs([token]) if what.has_logprobs else None,
-            }  # fmt: skip
-            begun.add(number)
-            more = {"usage": None} if what.has_usage else {}
-            parts.append(_event({**head, "choices": [choice], **more}))
-            if work.events.empty() and token.finish_reason is None:
+        while some := await work.tokens():
+            parts = []
+            for number, token in some:
+                if not token.text and token.finish_reason is None and not what.has_logprobs:
+                    continue
+                choice = {
+                    "index": number, **form.part(token.text, number not in begun),
+                    "finish_reason": token.finish_reason,
+                    "logprobs": form.logprobs([token]) if what.has_logprobs else None,
+                }  # fmt: skip
+                begun.add(number)
+                parts.append(start + _encoded(choice) + end)
+            if not work.left:
+                if what.has_usage:
+                    parts.append(_event({**head, "choices": [], "usage": work.usage()}))
+                parts.append(b"data: [DONE]\n\n")
+            if parts:
                 yield b"".join(parts)
-                parts.clear()
-        if what.has_usage:
-            parts.append(_event({**head, "choices": [], "usage": work.usage()}))
-        is_whole = True
-        yield b"".join([*parts, b"data: [DONE]\n\n"])
     except BadRequest as error:
-        is_whole = True
-        wrong = _event(error_body(error.text, "server_error", None, error.code))
-        yield b"".join([*parts, wrong])
-    finally:
-        work.end()
-        if not is_whole:
-            work.service.metrics.left()
+        yield _event(error_body(error.text, "server_error", None, error.code))
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
+def _encoded(data: Any) -> bytes:
+    return _ENCODER.encode(data).encode()
 
 
 def _event(data: Any) -> bytes:
-    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + _encoded(data) + b"\n\n"
 
 
-class _Events(StreamingResponse):  # type: ignore[misc]
-    """A stream whose slots are given back even if the client left before it began."""
+def _json(data: Any) -> Response:
+    return Response(_encoded(data), media_type="application/json")
 
-    def __init__(self, work: _Work, events: AsyncIterator[bytes]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=_NO_CACHE)
-        self.work = work
+
+class _Events(Response):  # type: ignore[misc]
+    """A stream of events until the texts end or the client leaves."""
+
+    def __init__(self, work: _Work, what: Asked, form: _Completion) -> None:
+        super().__init__(headers=_NO_CACHE, media_type="text/event-stream")
+        del self.headers["content-length"]  # nobody knows it
+        self.work, self.parts = work, _stream(work, what, form)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        part = {"type": "http.response.body", "more_body": True}
         try:
-            await super().__call__(scope, receive, send)
+            with self.work.inbox.watching(receive):
+                await send({"type": "http.response.start", "status": 200,
+                            "headers": self.raw_headers})  # fmt: skip
+                async for body in self.parts:
+                    await send({**part, "body": body})
+                await send({**part, "body": b"", "more_body": False})
+        except _Left:
+            pass
         finally:
             self.work.end()
 

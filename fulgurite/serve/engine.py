@@ -1,11 +1,12 @@
 """Continuous batching: one thread that owns a model and goes on with all requests at once.
 
 In: `Request`s from any thread. Out: `Token`s and `Failure`s to each request's `deliver`, called on
-the engine's thread. A round is at most one chunk of one new prompt and one step of all texts that
-are being written, so a long prompt does not hold up the others; texts join when a slot is free and
-leave when they end, are cancelled or are late. What a text becomes does not depend on the others: a
-step always has all rows of the batch, a prompt is always read in the same chunks, and a chunk is
-taken from a slot's earlier prompt only if all before it are the same chunks.
+the engine's thread, and `told`, called once for many of them. A round is chunks of new prompts, as
+many tokens as a large chunk has, and one step of all texts that are being written, so a long prompt
+does not hold up the others; texts join when a slot is free and leave when they end, are cancelled
+or are late. What a text becomes does not depend on the others: a step always has all rows of the
+batch, a prompt is always read in the same chunks, and a chunk is taken from a slot's earlier prompt
+only if all before it are the same chunks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,15 @@ import numpy as np
 import fulgurite as fg
 
 from ..core.op import Array
-from ..errors import FulguriteError
+from ..errors import FulguriteError, NonFiniteError
 from ..models.generate import CHUNKS, Batch, Text, Token
-from ..models.sampling import Sampler, SamplingOptions
+from ..models.quantized import Matrix
+from ..models.sampling import Sampler, SamplingOptions, choose_rows
 
 READ = CHUNKS[1:]  # small ones: others wait for a chunk, and only whole ones are used again
 EMBED = 64  # texts that are embedded are filled up to a multiple of so many tokens
+SLOTS = (8, 32)  # at least and at most, if nobody says
+STEP_OPERATIONS = 2.5e9  # of a step of all slots, some 25 ms of a processor: eyes see no difference
 IDLE = 60.0  # seconds without a request after which prompts are forgotten and memory given back
 
 
@@ -74,8 +79,11 @@ class _Place:
     waiting: deque[list[int]] = field(default_factory=deque)  # chunks that are not read yet
     token: int = -1  # the last one chosen, which the next step appends
     count: int = 0
+    most: int = 0  # tokens that it may have
+    ends: Sequence[int] = ()  # tokens that end it
     sampler: Any = None
     text: Any = None
+    is_plain: bool = False  # its tokens are chosen together with others'
 
     def common(self, chunks: Sequence[list[int]]) -> int:
         """How many chunks at the beginning it holds; the last one is always read."""
@@ -87,16 +95,27 @@ class _Place:
         return same
 
 
+def default_slots(model: Any) -> int:
+    """As many texts as a step can have that is short for each of them, which it is for one too."""
+    d = model.decoder
+    parts = (m for part in (d.top, *d.layers) for m in part.values() if isinstance(m, Matrix))
+    weights = sum(prod(m.shape) for m in parts)
+    return int(min(max(STEP_OPERATIONS // (2 * weights + 1), SLOTS[0]), SLOTS[1]))
+
+
 class Engine:
     """Works on requests until `stop`; `submit` may be called from any thread.
+
+    A step has the rows of all slots, so more of them are better for many and slower for one.
 
     >>> engine = Engine(model, slots=8)                              # doctest: +SKIP
     >>> engine.submit(Request(ids, SamplingOptions(), print))        # doctest: +SKIP
     """
 
     def __init__(
-        self, model: Any, slots: int = 8, queue: int = 64, is_warmed: bool = False
+        self, model: Any, slots: int | None = None, queue: int = 64, is_warmed: bool = False
     ) -> None:
+        slots = default_slots(model) if slots is None else slots
         self.model, self.slots, self.queue = model, slots, queue
         self.batch = Batch(model, slots)
         if is_warmed:
@@ -109,6 +128,7 @@ class Engine:
         self._is_stopping = False
         self._ends = float("inf")
         self._embed: Any = fg.jit(_mean_hidden)
+        self.told: Callable[[], None] = lambda: None  # called when requests were told something
         self._thread = threading.Thread(target=self._run, name="fulgurite engine", daemon=True)
         self._thread.start()
 
@@ -143,9 +163,7 @@ class Engine:
 
     def cancel(self, request: Request) -> None:
         """Forget a request; its slot is free at the next round."""
-        request.is_cancelled = True
-        with self._changed:
-            self._changed.notify()
+        request.is_cancelled = True  # who waits for nothing has none
 
     def stop(self, within: float = 30.0) -> None:
         """Take nothing new, finish what there is (at most so many seconds), and end the thread."""
@@ -171,13 +189,16 @@ class Engine:
                         return
                     if not self._changed.wait(IDLE):
                         self._forget()
-                job = self._jobs.popleft() if self._jobs else None
-                self._drop()
-                self._join()
+            # without the lock: who submits must not wait for a round
+            job = self._jobs.popleft() if self._jobs else None
+            self._drop()
+            self._join()
             if job is not None:
                 self._embedded(job)
             self._read()
+            self.told()
             self._step()
+            self.told()
 
     def _forget(self) -> None:
         """Give the memory of prompts back that somebody might have gone on with."""
@@ -191,7 +212,7 @@ class Engine:
         for place in self._places:
             if place.request is not None and (why := self._over(place.request, now)):
                 self._leave(place, why)
-        for request in [r for r in self._waiting if self._over(r, now)]:
+        for request in [r for r in tuple(self._waiting) if self._over(r, now)]:
             self._waiting.remove(request)
             if not request.is_cancelled:
                 request.deliver(self._over(request, now) or Failure("error", ""))
@@ -223,10 +244,18 @@ class Engine:
             place.request, place.count, place.token = request, 0, -1
             try:
                 self.batch.admit(READ)
-                place.sampler = Sampler(request.options, request.ids)
-                place.text = Text(self.model.text_stream(), request.options.stop)
+                self._begin(place, request)
             except Exception as error:
                 self._leave(place, Failure("error", str(error)))
+
+    def _begin(self, place: _Place, request: Request) -> None:
+        options, config = request.options, self.model.config
+        place.sampler = Sampler(options, request.ids)
+        place.is_plain = place.sampler.is_plain and request.grammar is None
+        place.text = Text(self.model.text_stream(), options.stop)
+        place.ends = () if options.ignore_eos and request.grammar is None else config.eos
+        room = config.context - len(request.ids)
+        place.most = room if options.max_tokens is None else min(options.max_tokens, room)
 
     def _leave(self, place: _Place, last: Token | Failure) -> None:
         request = place.request
@@ -237,11 +266,19 @@ class Engine:
             request.deliver(last)
 
     def _read(self) -> None:
-        """One chunk of the prompt that has waited longest."""
+        """Chunks of prompts, of those that have waited longest first, as many as make a large one.
+
+        Slots that wait for their prompts are rows of a step that do nothing: they are filled first.
+        """
         reading = [p for p in self._places if p.waiting and p.request is not None]
-        if not reading:
-            return
-        place = min(reading, key=lambda p: p.request.submitted if p.request else 0.0)
+        reading.sort(key=lambda p: p.request.submitted if p.request else 0.0)
+        left = READ[0]
+        for place in reading:
+            while left > 0 and place.waiting:
+                left -= max(len(place.waiting[0]), READ[-1])  # a chunk is filled up
+                self._read_chunk(place)
+
+    def _read_chunk(self, place: _Place) -> None:
         chunk = place.waiting.popleft()
         try:
             logits = self.batch.read(place.slot, chunk)
@@ -253,54 +290,71 @@ class Engine:
             self._choose(place, logits)
 
     def _step(self) -> None:
-        """One token more for all who write."""
-        writing = {p.slot: p.token for p in self._places if p.request and not p.waiting}
+        """One token more for all who write; plain choices of all of them are made together."""
+        writing = [p for p in self._places if p.request and not p.waiting]
         if not writing:
             return
         try:
-            found = self.batch.step(writing)
+            logits = self.batch.step_rows({p.slot: p.token for p in writing})
         except Exception as error:
-            for slot in writing:
-                self._leave(self._places[slot], Failure("error", str(error)))
+            for place in writing:
+                self._leave(place, Failure("error", str(error)))
             return
         self.steps += 1
-        for slot, logits in found.items():
-            self._choose(self._places[slot], logits)
+        plain = [p for p in writing if p.is_plain]
+        try:
+            rows = logits if len(plain) == self.slots else logits[[p.slot for p in plain]]
+            chosen = choose_rows([p.sampler for p in plain], rows) if plain else []
+        except NonFiniteError:  # which of them it was is found one by one
+            plain, chosen = [], []
+        for place, (token, logprob) in zip(plain, chosen, strict=True):
+            self._write(place, token, logprob)
+        for place in writing if len(plain) < len(writing) else ():
+            if place not in plain:
+                self._choose(place, logits[place.slot])
 
     def _choose(self, place: _Place, logits: Array) -> None:
-        """Choose a token, hand it on, and let go of a text that ends with it."""
+        """Choose a token by logits, and hand it on."""
         request = place.request
         if request is None or request.is_cancelled:
             return
         try:
-            token = self._chosen(place, request, logits)
+            grammar = request.grammar
+            allowed = None if grammar is None else grammar.allowed()
+            token, logprob = place.sampler.choose(logits, allowed)
+        except Exception as error:
+            self._leave(place, Failure("error", str(error)))
+            return
+        self._write(place, token, logprob)
+
+    def _write(self, place: _Place, chosen: int, logprob: float) -> None:
+        """Hand a token on, and let go of a text that ends with it."""
+        request = place.request
+        if request is None or request.is_cancelled:
+            return
+        try:
+            token = self._written(place, request, chosen, logprob)
         except Exception as error:
             self._leave(place, Failure("error", str(error)))
             return
         if token.finish_reason is not None:
             self._leave(place, token)
         else:
-            place.token = token.id
+            place.token = chosen
             request.deliver(token)
 
-    def _chosen(self, place: _Place, request: Request, logits: Array) -> Token:
+    def _written(self, place: _Place, request: Request, chosen: int, logprob: float) -> Token:
         """The next token with its text, as `Generator.generate` gives it."""
-        options, grammar = request.options, request.grammar
-        allowed = None if grammar is None else grammar.allowed()
-        chosen, logprob = place.sampler.choose(logits, allowed)
         self.chosen_tokens += 1
-        ends = () if options.ignore_eos and grammar is None else self.model.config.eos
-        if chosen in ends:
+        if chosen in place.ends:
             return Token(chosen, place.text.end(), logprob, "stop")
-        if grammar is not None:
-            grammar.accept(chosen)
+        if request.grammar is not None:
+            request.grammar.accept(chosen)
         place.count += 1
-        room = self.model.config.context - len(request.ids)
-        most = room if options.max_tokens is None else min(options.max_tokens, room)
         piece, stopped = place.text.add(chosen)
         if stopped:
             return Token(chosen, piece, logprob, "stop")
-        if place.count >= most:
+        if place.count >= place.most:
             return Token(chosen, piece + place.text.end(), logprob, "length")
         return Token(chosen, piece, logprob)
 

@@ -199,10 +199,8 @@ def prompts(value: Any, name: str = "prompt") -> list[str | list[int]]:
 
 
 def _are_tokens(value: Any) -> bool:
-    """True if it is a list of whole numbers."""
-    if not isinstance(value, list) or not value:
-        return False
-    return all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    """True if it is a list of whole numbers, as JSON has them."""
+    return isinstance(value, list) and set(map(type, value)) == {int}
 
 
 def messages(value: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 
 from fulgurite.errors import ArgumentError, NonFiniteError
 from fulgurite.models import Sampler, SamplingOptions
-from fulgurite.models.sampling import _inverted, _kept
+from fulgurite.models.sampling import BLOCK, _inverted, _kept, choose_rows
 
 pytestmark = pytest.mark.device("none")
 
@@ -135,3 +135,34 @@ def test_only_what_is_allowed_is_chosen() -> None:
 def test_options_that_make_no_sense_are_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
         SamplingOptions(**wrong)
+
+
+@pytest.mark.parametrize("size", [1, 2, 300, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+def test_rows_are_chosen_together_as_each_is_alone(size: int) -> None:
+    random = np.random.default_rng(size)
+    logits = (random.standard_normal((40, size)) * 4).astype(np.float32)
+    logits[3], logits[4, : size // 2], logits[5] = 0, -np.inf, 1e30
+    logits[6, ::3] = np.finfo(np.float32).tiny / 4
+    heats = [0.0, 0.3, 1.0, 5.0, 1e-40]
+    options = [
+        SamplingOptions(temperature=heats[n % 5], seed=n, min_p=0.1 if n % 7 == 0 else 0.0)
+        for n in range(40)
+    ]
+    alone, together = ([Sampler(o) for o in options] for _ in range(2))
+    for _ in range(20):
+        single = [one.choose(row) for one, row in zip(alone, logits, strict=True)]
+        found = choose_rows(together, logits)
+        assert [token for token, _ in found] == [token for token, _ in single]
+        assert np.allclose([p for _, p in found], [p for _, p in single], rtol=1e-6, atol=1e-6)
+        logits = logits[:, random.permutation(size)]
+
+
+def test_a_row_that_is_not_finite_is_an_error_before_anything_is_drawn() -> None:
+    samplers = [Sampler(SamplingOptions(temperature=1, seed=n)) for n in range(2)]
+    logits = np.zeros((2, 8), np.float32)
+    logits[1, 3] = np.nan
+    with pytest.raises(NonFiniteError):
+        choose_rows(samplers, logits)
+    assert samplers[0].choose(logits[0]) == Sampler(SamplingOptions(temperature=1, seed=0)).choose(
+        logits[0]
+    )

@@ -55,7 +55,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def served(model: Any, slots: int = 4, queue: int = 64, **settings: Any) -> Iterator[Any]:
+def served(model: Any, slots: int | None = 4, queue: int = 64, **settings: Any) -> Iterator[Any]:
     """A running server: its `port`, `engine` and `clients`."""
     import uvicorn
 

@@ -208,7 +208,7 @@ def test_a_request_that_takes_too_long_ends_with_an_error(model: Any) -> None:
     "seconds", [pytest.param(20.0), pytest.param(600.0, marks=pytest.mark.slow)]
 )
 def test_many_clients_at_once_get_what_each_would_get_alone(model: Any, seconds: float) -> None:
-    with served(model, slots=8) as server:
+    with served(model, slots=None) as server:
         _soak(server, seconds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from fulgurite.models import SamplingOptions
 from fulgurite.models.generate import Token
+from fulgurite.models.quantized import Matrix
 from fulgurite.serve import Busy, Engine, Failure, Request
+from fulgurite.serve.engine import default_slots
 
 from .serving import tiny
 
@@ -53,6 +56,41 @@ def test_a_prompt_that_begins_as_an_earlier_one_is_read_from_there_to_the_same_t
     assert ask(engine, ids) == first and engine.reused_tokens == before + 64
     engine._forget()
     assert ask(engine, ids) == first and engine.reused_tokens == before + 64
+
+
+def test_prompts_that_wait_are_read_in_one_round_and_written_in_the_same_steps(
+    engine: Engine,
+) -> None:
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    before, told = engine.steps, []
+    engine.told = lambda: told.append(engine.steps)
+    engine.submit(*[Request([5 + n, 6], GREEDY, events.put) for n in range(4)])
+    ended = 0
+    while ended < 4:
+        ended += events.get(timeout=60).finish_reason is not None
+    steps = engine.steps - before
+    assert steps <= 4 + 1  # the first token is of the prompt
+    assert len(told) <= 2 * (steps + 1)  # whoever moves tokens is woken twice a round at most
+
+
+def test_a_choice_that_needs_its_own_work_is_made_beside_plain_ones(engine: Engine) -> None:
+    asked = [
+        GREEDY, replace(GREEDY, temperature=0.9, seed=3),
+        replace(GREEDY, temperature=0.9, seed=4, top_k=5),
+        replace(GREEDY, temperature=0.9, seed=5, frequency_penalty=0.5),
+    ]  # fmt: skip
+    alone = [ask(engine, [7, 8], options) for options in asked]
+    events: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in asked]
+    engine.submit(*[Request([7, 8], o, e.put) for o, e in zip(asked, events, strict=True)])
+    together = [[e.get(timeout=60).id for _ in range(5)] for e in events]
+    assert together == alone
+
+
+def test_there_are_more_slots_for_a_small_model(engine: Engine) -> None:
+    assert default_slots(engine.model) == 32
+    data = type("Shaped", (), {"shape": (50000, 5000), "ndim": 2})()
+    large = type("Decoder", (), {"top": {"embed": Matrix(data)}, "layers": []})
+    assert default_slots(type("Model", (), {"decoder": large})) == 8
 
 
 def test_a_text_that_fails_leaves_the_others_alone(engine: Engine) -> None:
