@@ -15,35 +15,19 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from ..config import current
-from ..core.build import is_plain, note
+from ..core.build import is_plain
 from ..core.dtype import DType
-from ..core.extension import compiled
-from ..core.node import Node, make
-from ..core.op import NOBODY, derived
-from ..core.ops.effect import DETACH
+from ..core.node import Node
 from ..core.ops.leaf import CONST, IOTA
-from ..core.origin import capture
+from ..core.rewriting.template import Step, replay
 from ..tensor import Tensor, operand, wrap
 
 F = TypeVar("F", bound=Callable[..., Tensor | None])
-Step = tuple[Any, ...]
 Key = tuple[Any, ...]
 _MOST = 512  # keys of a function that are remembered
 _VALUES = {int, bool, str, type(None)}
 # templates and keys of each function; not in its closure, where jit would see them change
 _MEMOS: dict[Callable[..., Any], tuple[dict[Key, tuple[Step, ...]], set[Key]]] = {}
-
-
-@compiled
-def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
-    """The nodes of a template over sources, which they are added to: the last of them."""
-    here = capture()
-    for op, dtype, arg, shape, *numbers in steps:
-        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
-        if op is DETACH:
-            node._watched = NOBODY
-        nodes.append(node if op is CONST else note(node, here))
-    return nodes[-1]
 
 
 def templated(function: F) -> F:

@@ -43,24 +43,33 @@ class Token(NamedTuple):
     finish_reason: str | None = None
 
 
-def _run(
-    decoder: Decoder,
-    slots: int,
-    ids: fg.Tensor,
-    places: fg.Tensor,
-    last: fg.Tensor | None,
-    rows: fg.Tensor | None,
-    keys: list[fg.Tensor],
-    values: list[fg.Tensor],
-) -> fg.Tensor:
-    """Logits after each row's last token, (batch, vocabulary), or after all of several."""
-    with fg.no_grad():
-        cache = Cache.of(keys, values, slots, places, rows)
-        h = decoder.hidden(ids, places, cache)
-        length = ids.shape[1]
-        if last is not None:
-            h = h[fg.arange(h.shape[0]), fg.clip(last, 0, length - 1)][:, None]
-        return decoder.logits(h[:, 0] if h.shape[1] == 1 else h)
+def _of_slots(slots: int) -> Any:
+    """The function that is captured for a number of slots.
+
+    It is closed over the number, which decides shapes: as an argument it might be another one in
+    each call, and everything would be captured a second time to learn that it decides.
+    """
+
+    def run(
+        decoder: Decoder,
+        ids: fg.Tensor,
+        places: fg.Tensor,
+        last: fg.Tensor | None,
+        rows: fg.Tensor | None,
+        keys: list[fg.Tensor],
+        values: list[fg.Tensor],
+    ) -> fg.Tensor:
+        """Logits after each row's last token, (batch, vocabulary), or after all of several."""
+        with fg.no_grad():
+            cache = Cache.of(keys, values, slots, places, rows)
+            h = decoder.hidden(ids, places, cache)
+            length = ids.shape[1]
+            if last is not None:
+                h = h[fg.arange(h.shape[0]), fg.clip(last, 0, length - 1)][:, None]
+            return decoder.logits(h[:, 0] if h.shape[1] == 1 else h)
+
+    grows = {PLACES: True}
+    return fg.jit(run, dynamic={"keys": grows, "values": grows})
 
 
 class Batch:
@@ -201,10 +210,9 @@ class Batch:
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
         if size not in self._runs:
-            grows = {PLACES: True}
-            self._runs[size] = fg.jit(_run, dynamic={"keys": grows, "values": grows})
+            self._runs[size] = _of_slots(self.slots)
         run = self._runs[size]
-        found = run(self.decoder, self.slots, ids, places, last, rows, self._keys, self._values)
+        found = run(self.decoder, ids, places, last, rows, self._keys, self._values)
         logits: Array = found.numpy()
         return logits
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.errors import ArgumentError
 from fulgurite.models import Batch, Generator, Model, SamplingOptions, Text, load
+from fulgurite.models.decoder import Decoder
 from fulgurite.models.generate import STEP
 
 from .samples import folder_of, golden, golden_folder
@@ -50,6 +52,26 @@ def test_texts_join_and_leave_a_batch_and_read_only_their_own(model: Model) -> N
     close(batch.read(2, IDS[9:12]), whole(model, IDS[3:12]))
     batch.truncate(0, 4)
     close(batch.prefill(0, [IDS[4]]), first)
+
+
+@pytest.mark.device("first")
+def test_a_chunk_and_a_step_are_each_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, own = [], Decoder.hidden
+
+    def hidden(self: Decoder, ids: fg.Tensor, *rest: Any) -> fg.Tensor:
+        built.append(ids.shape)
+        return own(self, ids, *rest)
+
+    monkeypatch.setattr(Decoder, "hidden", hidden)
+    for slots in (1, 3):
+        batch = Batch(load(folder_of(tmp_path / f"{slots}", num_hidden_layers=1)), slots)
+        for _ in range(3):
+            batch.read(0, IDS[:5])
+            batch.step({0: 9})
+        assert built == [(1, 16), (slots, 1)]
+        built.clear()
 
 
 @pytest.mark.device("cpu")

@@ -8,16 +8,31 @@ matrices of a shape pays once. Leaves must have the holes' shapes, dtypes and de
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..build import note
-from ..dtype import DType
+from ..extension import compiled
 from ..node import Node, make, toposort
-from ..op import Op
+from ..op import NOBODY, derived
+from ..ops.effect import DETACH
+from ..ops.leaf import CONST
 from ..origin import capture
 
-Step = tuple[Op, DType, tuple[int, ...], Hashable, Hashable]  # sources are places of earlier values
+Step = tuple[Any, ...]  # op, dtype, arg, shape, then places of earlier nodes that are its sources
+
+
+@compiled
+def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
+    """The nodes of a template over sources, which they are added to: the last of them."""
+    here = capture()
+    for op, dtype, arg, shape, *numbers in steps:
+        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
+        if op is DETACH:
+            node._watched = NOBODY
+        nodes.append(node if op is CONST else note(node, here))
+    return nodes[-1]
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,7 @@ class Template:
         below = set(holes)
         for node in order:
             if any(source in below for source in node.src):
-                assert node.meta is None, node
+                assert node.meta is None and node.tag is None, node
                 below.add(node)
         assert root in below, "a graph without its holes"
         steps = [node for node in order if node in below and node not in holes]
@@ -42,13 +57,9 @@ class Template:
         place = {node: n for n, node in enumerate((*holes, *shared, *steps))}
         return Template(
             tuple(shared),
-            tuple([(n.op, n.dtype, tuple([place[s] for s in n.src]), n.arg, n.tag) for n in steps]),
+            tuple([(n.op, n.dtype, n.arg, n.shape, *[place[s] for s in n.src]) for n in steps]),
         )
 
     def __call__(self, *leaves: Node) -> Node:
         """The graph over these leaves, made at the user's line."""
-        values, here = [*leaves, *self.shared], capture()
-        for op, dtype, src, arg, tag in self.steps:
-            node = make(op, dtype, tuple([values[n] for n in src]), arg, tag)
-            values.append(node if here is None else note(node, here))
-        return values[-1]
+        return replay(self.steps, [*leaves, *self.shared])

@@ -559,7 +559,9 @@ def sized(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> An
     if kind is dict:
         return {sized(k, change, known): sized(v, change, known) for k, v in value.items()}
     if kind in _SEVERAL or isinstance(value, tuple):
-        parts = [sized(part, change, known) for part in value]
+        if ATOMS.issuperset(map(type, value)):
+            return value
+        parts = [p if type(p) in ATOMS else sized(p, change, known) for p in value]
         if _are_same(parts, value):
             return value
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)

@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ..._lazy import FORK_LOCK
 from ...config import Options
 from ...core.dtype import DType, decode, dtype_of
 from ...core.node import Node
@@ -25,7 +26,6 @@ from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
 from ...graph.memory.in_place import Pair
 from ..cache.plan_cache import kept_plans
-from ..pipeline import Context, laid_in_order
 from ..plan import Plan
 from ..plan_key import cache_key, has_patterns
 from .recent import RECENT
@@ -33,6 +33,9 @@ from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
 from .sized_store import SizedStore, written_out
 from .specialize import MOST_KNOWN, SizedPlan, awkward, numbered, size_key
+
+if TYPE_CHECKING:
+    from ..pipeline import Context
 
 _MOST_MEMBERS = 8
 How: TypeAlias = tuple[Options, str, tuple[Pair, ...]]  # options, device, donated memory
@@ -101,6 +104,8 @@ def plan_of_any_size(shapes: Shapes, normal: Normal, sample: Sample, how: How) -
     if sample not in shapes.samples:
         shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
     options, device, donated = how
+    with FORK_LOCK:  # a process that finds its plans on disk does without
+        from ..pipeline import Context
     made = _made(shapes, normal, sample, Context(options, device, 0, donated))
     if made is not None:
         keep_members(shapes, normal, how)
@@ -174,6 +179,8 @@ def _member(
     sink = restore(structure, tuple(constants), lifted, normal.nodes)
     options = replace(context.options, tier="native")
     inputs = len(normal.buffers) + len(lifted)
+    with FORK_LOCK:
+        from ..pipeline import laid_in_order
     schedule = laid_in_order(sink, context._replace(options=options, inputs=inputs))
     plan = SizedPlan(schedule, trace, context.device)
     count = evaluator(list(counted.values()), found.names)
@@ -317,6 +324,8 @@ class SizedGraph:
         return found[: len(roots)], self.normal._replace(buffers=tuple(found[len(roots) :]))
 
     def _made(self, values: tuple[int, ...], options: Options) -> SizedPlan:
+        with FORK_LOCK:
+            from ..pipeline import Context, laid_in_order
         STATS().misses += 1
         normal, error = self.normal, None
         largest = tuple([max(pair) for pair in zip(values, self.largest, strict=True)])

@@ -15,6 +15,7 @@ from weakref import finalize
 from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType
+from ...core.node import Node
 from ...core.origin import Origin
 from ...core.symbolic.sym import sized
 from ...graph.ir.cache_key import Normal
@@ -34,6 +35,19 @@ class _Line(NamedTuple):
     origins: tuple[Origin, ...]
 
 
+class _Lines(Sequence[_Line]):
+    """The lines of nodes that are not held, each put together when somebody asks."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.origins = [node.origins for node in nodes]
+
+    def __len__(self) -> int:
+        return len(self.origins)
+
+    def __getitem__(self, place: Any) -> Any:
+        return _Line(self.origins[place])
+
+
 def written_out(normal: Normal) -> Normal:
     """A graph whose sizes that vary are expressions as data, which a digest can be made of."""
     known: dict[Any, Any] = {"node": lambda node: node}
@@ -49,7 +63,7 @@ class SizedStore:
         self, normal: Normal, options: Options, device: str, donated: tuple[Pair, ...] = (),
         lifted: dict[int, DType] | None = None,
     ) -> None:  # fmt: skip
-        lines: Any = tuple([_Line(node.origins) for node in normal.nodes])
+        lines: Any = _Lines(normal.nodes)
         self.lines = Normal((), (), (), {}, lines)  # of the graph, none of whose nodes is held
         self.device = device
         self.kept = None if has_patterns(options) else kept_plans(device, options, normal)

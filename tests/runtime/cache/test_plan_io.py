@@ -151,6 +151,24 @@ def test_a_jitted_step_whose_plans_are_on_disk_loads_no_pipeline(tmp_path: Path)
     assert warm["falls"] and not warm["pipeline"] and not warm["llvmlite"]
 
 
+VARYING = """
+import sys, json, numpy as np, fulgurite as fg
+w = fg.Tensor(np.ones((24, 30), np.float32))
+step = fg.jit(lambda x: (x @ w).sum(axis=0), dynamic={"x": {0: True}})
+found = [step(fg.Tensor(np.ones((n, 24), np.float32))).numpy()[0].item() for n in (5, 16, 37)]
+print(json.dumps({
+    "found": found, "pipeline": "fulgurite.runtime.pipeline" in sys.modules,
+    "llvmlite": "llvmlite" in sys.modules,
+}))
+"""
+
+
+def test_a_step_of_any_size_whose_plan_is_on_disk_loads_no_pipeline(tmp_path: Path) -> None:
+    cold, warm = work(tmp_path, VARYING), work(tmp_path, VARYING)
+    assert cold["found"] == warm["found"] == [24.0 * n for n in (5, 16, 37)]
+    assert cold["pipeline"] and not warm["pipeline"] and not warm["llvmlite"]
+
+
 LOOPING = """
 import sys, json, numpy as np, fulgurite as fg
 w = fg.Tensor(np.eye(24, dtype=np.float32) * 0.5)
