@@ -592,17 +592,16 @@ class _Lower:
     def rows_of(
         self, source: Node, index: Index, axes: Sequence[int], used: frozenset[int]
     ) -> list[Affine] | None:
-        """The index at which a value, or a part of it, was met in the rows that a reduction folds:
-        loads are shared although a reshape in between gave dimensions other numbers."""
-        parts = {source, *source.src}
+        """The index at which something was met in the rows that a reduction folds, if it is one.
+
+        Its loads are shared, or its results spread in the loops that fold them, although a reshape
+        in between gave dimensions other numbers.
+        """
         kept = [d for d in range(len(index)) if d not in axes]
-        for place in self.places.values():
-            there = place.index
-            if parts.isdisjoint(place.values) or len(there) != len(index):
+        for there, _ in self.places:
+            if len(there) != len(index) or any(there[d] != index[d] for d in kept):
                 continue
-            if all(there[d] == index[d] for d in kept) and self.are_rows(
-                [(there[d], source.shape[d]) for d in axes], used
-            ):
+            if self.are_rows([(there[d], source.shape[d]) for d in axes], used):
                 return list(there)
         return None
 

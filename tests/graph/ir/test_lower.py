@@ -318,6 +318,15 @@ def test_rows_behind_a_reshape_share_the_loads_that_they_are_folded_of(
     assert len(kernel.axes) == len([n for n in split if n > 1])
 
 
+def test_results_are_spread_in_the_loops_that_fold_them() -> None:
+    """Means of windows, each written to all of its window."""
+    x = memory(2, 3, 12, 12)
+    windows = build.reshape(x, (2, 3, 3, 4, 3, 4))
+    kernel = agrees_in_one_kernel(build.reshape(EXP(total(windows, 3, 5)), (2, 3, 12, 12)))
+    (fold,), (store,) = nodes_of(kernel, FOLD), nodes_of(kernel, STORE)
+    assert set(fold.arg[1]) < set(store.arg[3])
+
+
 def test_a_product_and_its_transpose_in_one_value_are_two_reductions() -> None:
     product = matmul(memory(4, 3), memory(3, 4))
     both = ADD(product, build.permute(product, (1, 0)))
