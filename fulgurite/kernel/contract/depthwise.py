@@ -119,7 +119,9 @@ def _is_worth_it(m: Depthwise) -> bool:
 
 
 def _lane(stores: Sequence[Node]) -> int | None:
-    """The axis along which all results are neighbours."""
+    """The axis along which all results are neighbours, if places in memory are all there is."""
+    if not all(s.op is STORE for s in stores):
+        return None
     found = [{a for a, step in _steps(s.arg[1]) if step == 1} for s in stores]
     return next(iter(set.intersection(*found)), None)
 

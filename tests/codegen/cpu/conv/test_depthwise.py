@@ -128,3 +128,15 @@ def test_a_product_of_matrices_is_no_such_sum() -> None:
     x, w = fg.ones((40, 9), device="cpu").realize(), fg.ones((9, 64), device="cpu").realize()
     made, _ = lowered(x @ w)
     assert find_depthwise(made) is None
+
+
+def test_a_kernel_whose_roots_are_no_stores_is_none() -> None:
+    """As in the gradient of a pool of one pixel, without simplification."""
+
+    def loss(x: fg.Tensor) -> fg.Tensor:
+        pooled = fg.adaptive_avg_pool2d(x, 4)
+        return fg.batch_norm(pooled, weight=fg.ones(1), bias=fg.ones(1), training=True).output.sum()
+
+    with fg.config(device="cpu", tier="native", simplify=False, disk_cache=False):
+        found = fg.grad(loss)(fg.tensor(np.full((1, 1, 1, 1), 3.0))).numpy()
+    np.testing.assert_allclose(found, 0, atol=1e-12)
