@@ -108,6 +108,7 @@ class _Holding:
         self.inputs: dict[int, weakref.ref[Buffer]] = {}  # of the last run, then those that stay
         self.held: Held | None = None
         self.mark, self.runs, self.patience = 0, 0, 2
+        self.replayed: tuple[list[Buffer], list[Any]] | None = None  # memory and guards of runs
 
     def of(self, device: str, executor: Any, inputs: Sequence[Buffer]) -> Any:
         """Who runs a plan in the place of its executor, for these inputs."""
@@ -180,9 +181,13 @@ class _Part:
         values, watched = normal.values, self.watched
         executor, holding, device = plan.executor, self.holding, self.device
         deferred, check = executor.deferred, executor.check
-        # the memory of inputs stays theirs: who holds a buffer keeps it from being written over
-        memory = [*[storage_of(buffer) for buffer in buffers], *self.constants]
-        guards = [(i, *pair) for i, tensors in enumerate(watched) for pair in tensors]
+        if holding.replayed is None:  # the same for all values of variables
+            # the memory of inputs stays theirs: who holds a buffer keeps it from being written over
+            holding.replayed = (
+                [*[storage_of(buffer) for buffer in buffers], *self.constants],
+                [(i, *pair) for i, tensors in enumerate(watched) for pair in tensors],
+            )
+        memory, guards = holding.replayed
         shapes = [concrete(root.shape, values) for root in roots]
         about = [About.of(s, root, self.device) for s, root in zip(shapes, roots, strict=True)]
         results = list(zip(places, about, strict=True))

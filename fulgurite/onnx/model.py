@@ -213,6 +213,7 @@ class Model:
         """A plan that is built now, and kept on disk where that is of use."""
         with FORK_LOCK:
             from .plans import Plan
+        self._recall.begin()
         plan = Plan(self, given, variables or {})
         if plan.schedule is not None:
             self._recall.keep(plan, self)

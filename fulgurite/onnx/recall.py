@@ -13,6 +13,7 @@ then. What depends on the numbers of inputs, on other files, or on results is no
 from __future__ import annotations
 
 import json
+import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -125,6 +126,26 @@ class Recall:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._hashing: threading.Thread | None = None
+        self._hashed: str | None = None
+
+    def begin(self) -> None:
+        """Digest a file that nobody digested before, while its graph is built and compiled."""
+        store = _store()
+        if store is None or self._hashing is not None or not self._is_settled:
+            return
+        if self._known_digest(store) is None:
+            self._hashing = threading.Thread(target=self._hash, daemon=True)
+            self._hashing.start()
+
+    def _hash(self) -> None:
+        self._hashed = digest_of(self.source.data)
+
+    @property
+    def _is_settled(self) -> bool:
+        """True of a file that nobody seems to be writing to."""
+        status = self.source.status
+        return bool(status) and time.time_ns() - self.source.changed >= SETTLED_NS
 
     def signature(self) -> Signature | None:
         """What the model takes and gives, if an earlier process kept that."""
@@ -185,9 +206,11 @@ class Recall:
         known = self._known_digest(store)
         if known is not None or not self.source.status:
             return known
-        if time.time_ns() - self.source.changed < SETTLED_NS:
+        if not self._is_settled:
             return None
-        found = digest_of(self.source.data)
+        if self._hashing is not None:
+            self._hashing.join()
+        found = self._hashed or digest_of(self.source.data)  # a fork leaves the thread behind
         self.source.release_pages()
         store.put("sources", _status_key(self.source), found.encode())
         return found
