@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from math import floor, inf, log2
 from operator import add
 from typing import TypeAlias
@@ -122,14 +123,23 @@ class Searcher:
         def assembled(without: int | None) -> list[Segment] | None:
             return regions.assembled([s for i, some in fused.items() if i != without for s in some])
 
-        def peak(found: list[Segment] | None) -> float:
-            return inf if found is None else graph.peak_bytes(found)
+        def need(found: list[Segment] | None) -> tuple[float, float]:
+            """Bytes above the limit, over all steps, and bytes at once."""
+            live = graph.live_bytes(found) if found is not None else [inf]
+            return sum([bytes - most for bytes in live if bytes > most]), max(live)
 
-        found = assembled(None)
-        while fused and peak(found) > most:
-            needs = {i: peak(assembled(i)) for i in fused}
-            worst = min(fused, key=lambda i: (needs[i], i))
-            found = assembled(worst)
+        # lazily greedy: equal layers exceed it each at its own time, and needs change little
+        found, queue = assembled(None), list[tuple[tuple[float, float], int]]()
+        while fused and need(found)[0]:
+            if found is None or not queue:
+                queue = sorted([(need(assembled(i)), i) for i in fused])
+            _, worst = heappop(queue)
+            without = assembled(worst)
+            now = (need(without), worst)
+            if queue and now > queue[0]:
+                heappush(queue, now)
+                continue
+            found = without
             del fused[worst]
             self.reports[worst] = replace(self.reports[worst], memory=True)
         return list(graph.segments) if found is None else found

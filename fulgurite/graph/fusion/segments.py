@@ -107,6 +107,10 @@ class SegmentGraph:
 
     def peak_bytes(self, segments: Sequence[Segment]) -> int:
         """Bytes of values that are no results, at the time when most of them are there."""
+        return max(self.live_bytes(segments))
+
+    def live_bytes(self, segments: Sequence[Segment]) -> list[int]:
+        """Bytes of values that are no results, while each segment runs."""
         last = {n: i for i, (_, _, cut) in enumerate(segments) for n in memory_of(cut)}
         change = [0] * (len(segments) + 2)
         for i, (_, outputs, _) in enumerate(segments):
@@ -114,7 +118,7 @@ class SegmentGraph:
                 if node not in self.roots:
                     change[i] += byte_count(node)
                     change[last.get(node, i) + 1] -= byte_count(node)
-        return max(accumulate(change))
+        return list(accumulate(change))
 
     def kind(self, place: int) -> str:
         """The kind of a segment's kernel."""

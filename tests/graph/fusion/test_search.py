@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from fulgurite.graph.fusion.machine import (
 )
 from fulgurite.graph.fusion.proposals import Proposal, Source
 from fulgurite.graph.fusion.providers import Timing, WideSearcher
+from fulgurite.graph.fusion.report import RegionReport
 from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.ir.kernel import Kernel, Schedule
 from fulgurite.graph.ir.limits import LIMITS
@@ -395,3 +397,35 @@ def test_tuning_chooses_again_without_searching_again(monkeypatch: pytest.Monkey
     other = replace(SHIPPED, stream_gemm_rate=SHIPPED.stream_gemm_rate * 2)
     assert kinds(searched([tensor], Searcher(sources, other))) == ["fold"]
     assert counts["asked"] > 0 and counts["graphs"] == 0  # other costs, the same e-graphs
+
+
+class Layers:
+    """Regions that are layers: some need more memory than allowed, each at its own time."""
+
+    def __init__(self, count: int, heavy: Sequence[int]) -> None:
+        self.count, self.heavy, self.tried = count, set(heavy), 0
+        self.graph, self.segments = self, list(range(count))
+
+    def assembled(self, made: Sequence[tuple[int, Any]]) -> list[int]:
+        """The layers that are fused."""
+        self.tried += 1
+        return [place for place, _ in made]
+
+    def live_bytes(self, fused: Sequence[int]) -> list[int]:
+        """Bytes while each layer runs."""
+        return [150 if i in self.heavy.intersection(fused) else 100 for i in range(self.count)]
+
+    def peak_bytes(self, segments: Sequence[int]) -> int:
+        """What the greedy schedule needs."""
+        return 100
+
+
+def test_layers_that_need_too_much_memory_are_found_in_steps_of_their_number() -> None:
+    layers: Any = Layers(60, range(0, 60, 3))
+    search = Searcher([], SHIPPED)
+    search.reports = [RegionReport(1) for _ in range(60)]
+    fused: Any = {i: [(i, None)] for i in range(60)}
+    found: Any = search.within_memory(layers, fused)
+    assert found == list(fused) == [i for i in range(60) if i % 3]
+    assert [i for i, report in enumerate(search.reports) if report.memory] == list(range(0, 60, 3))
+    assert layers.tried <= 1 + 60 + 2 * 20  # all of them, each alone, and a few for each choice
