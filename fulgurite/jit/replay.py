@@ -195,7 +195,8 @@ class Replay:
         self._sized: SizedGraph | None = None
         self._sized_over: SizedGraph | None = None  # the same, written over what it may be
         self._launches: dict[Any, tuple[Launcher | None, list[int], list[Any]]] = {}
-        self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
+        self.expected, self.places, self.normal = expected, places, normal
+        self.roots: Sequence[Any] = roots  # or all that is known of them, once they are let go
         self.device, self.assigned, self.results = device, assigned, results
         self.blocks, self.numbers, self.options = blocks, numbers, options
         self.variables = variables  # those whose values each call gives, in this order
@@ -338,8 +339,11 @@ class Replay:
         """Compile what the next call needs."""
         if self.sizes is not None:
             sizes = self.sizes
-            with FORK_LOCK:  # the pipeline: plans of one size may all be on the disk
+            with FORK_LOCK:  # plans of one size may all be on the disk
                 from ..runtime.sizes.automatic import SizedGraph
+                from ..runtime.sizes.sized_store import Line, without_nodes
+            self.normal = without_nodes(self.normal)
+            self.roots = [Line(r.origins, r.op, r.shape, r.dtype) for r in self.roots]
             about = self.normal, sizes.variables, self.device, self.roots, sizes.largest
             self._sized, self.slow = SizedGraph(*about), True
             self._sized_over = SizedGraph(*about, self.pairs) if self.pairs else None
@@ -545,7 +549,7 @@ class Replay:
                 memories = program.launch(list(bound.addresses), values, places)
         except BoundsError:
             inputs, known = self._inputs(tensors, arrays, numbers, values, state)
-            roots, normal = sized.numbered(bound.sizes, self.roots)
+            roots, normal = sized.numbered(bound.sizes)
             name_the_line(roots, normal._replace(values=known), inputs)
             raise
         del kept
@@ -697,11 +701,11 @@ class Replay:
         try:
             memories = plan.run(inputs, known, self.options.poison)
         except BoundsError:
-            roots, normal = sized.numbered(bound.sizes, self.roots)
+            roots, normal = sized.numbered(bound.sizes)
             name_the_line(roots, normal._replace(values=known), inputs)
             raise
         if self.options.check_nan:
-            roots, normal = sized.numbered(bound.sizes, self.roots)
+            roots, normal = sized.numbered(bound.sizes)
             check_finite(roots, normal._replace(values=known), inputs, memories)
         abouts = [About.of(shape, root, self.device)
                   for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
@@ -766,7 +770,7 @@ class Replay:
     def _bound_roots(self) -> list[Node]:
         """What is computed, bound to nothing of the call that was captured."""
         bound = without_values(self.roots)
-        return [substitute(root, bound) for root in self.roots] if bound else self.roots
+        return [substitute(root, bound) for root in self.roots] if bound else [*self.roots]
 
     def _finished(
         self, bound: Bound, tensors: Sequence[Tensor], memories: Sequence[Any], abouts: list[Any]

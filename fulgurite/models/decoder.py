@@ -209,7 +209,11 @@ class Decoder:
             gate, up = _parts(both, [both.shape[-1] // 2] * 2)
             found = act(gate) * up
         elif of + "gate" in w:
-            found = act(w[of + "gate"](x)) * w[of + "up"](x)
+            pairs = zip(w[of + "gate"].pieces(x), w[of + "up"].pieces(x), strict=True)
+            parts = [act(gate(x)) * up(x) for gate, up in pairs]
+            if len(parts) > 1:  # as few bytes as the next product reads
+                parts = [fg.concat([w[of + "down"].met(part) for part in parts], axis=-1)]
+            found = parts[0]
         else:
             found = act(w[of + "up"](x))
         result: fg.Tensor = w[of + "down"](found)

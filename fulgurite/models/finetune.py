@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,19 @@ class Lora:
     def __call__(self, x: fg.Tensor) -> fg.Tensor:
         """x @ values.mT, without making them."""
         return self.base(x) + ((x @ self.a.mT) @ self.b.mT) * self.scale
+
+    def met(self, x: fg.Tensor) -> fg.Tensor:
+        """What the weights meet of x: all of it, as the addition does."""
+        return x
+
+    def pieces(self, x: fg.Tensor) -> list[Lora]:
+        """The outputs in the parts of `Matrix.pieces`."""
+        parts = self.base.pieces(x)
+        ends = list(accumulate([part.shape[0] for part in parts]))
+        return [
+            Lora(part, self.a, self.b[end - part.shape[0] : end], self.scale)
+            for part, end in zip(parts, ends, strict=True)
+        ]
 
 
 class Trained:

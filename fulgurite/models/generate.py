@@ -88,8 +88,8 @@ class Batch:
         self.lengths = [0] * slots  # tokens of each slot whose keys and values are kept
         self.capacity = 0
         self._runs: dict[int, Any] = model.runs.setdefault(slots, {})
-        self._keys: list[fg.Tensor] = []
-        self._values: list[fg.Tensor] = []
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
         self._grow(1)
 
     def admit(self, sizes: Sequence[int] = CHUNKS) -> None:
@@ -224,15 +224,16 @@ class Batch:
     def _allocate(self, capacity: int) -> None:
         c, kept = self.config, min(self.capacity, capacity) if max(self.lengths) else 0
         for size, caches in zip(c.cache_sizes, (self._keys, self._values), strict=True):
-            found = []
-            for layer in range(c.layers):
+            caches[len(caches) :] = [None] * (c.layers - len(caches))
+            for layer, held in enumerate(caches):  # the old one goes when the new one is there
                 new = np.zeros((c.cache_heads, self.slots, capacity, size), np.float32)
                 if kept:
-                    old = caches[layer].numpy().reshape(c.cache_heads, self.slots, -1, size)
+                    old = held.numpy().reshape(c.cache_heads, self.slots, -1, size)
                     new[:, :, :kept] = old[:, :, :kept]
                 # memory of its own, not NumPy's: steps write over it from the first one on
-                found.append(fg.Tensor(new.reshape(c.cache_heads, -1, size)))
-            caches[:] = found
+                caches[layer] = fg.Tensor(new.reshape(c.cache_heads, -1, size))
+        if self.capacity:  # memory of the old sizes, which nothing else has
+            fg.empty_cache()
         self.capacity = capacity
 
 

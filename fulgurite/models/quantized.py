@@ -16,6 +16,8 @@ import fulgurite as fg
 
 from ..io.quants import Quant
 
+PIECE = 1 << 22  # values of a matrix that are unpacked at once
+PIECE_ROWS = 64  # and a multiple of so many outputs: tiles of a product are full
 FEW_ROWS = 16  # more of them are a product of matrices, of values that are unpacked first
 
 
@@ -70,12 +72,33 @@ class Matrix:
         rows = x.reshape(-1) if is_one else x.reshape(-1, x.shape[-1])
         return self._dot(rows).contiguous().reshape(*x.shape[:-1], -1)
 
+    def pieces(self, x: fg.Tensor) -> list[Matrix]:
+        """The outputs in parts of which each is unpacked by itself, where x has many rows.
+
+        What is unpacked is in memory twice, as values and as the product packs them.
+        """
+        if self.quant is None or self.data.ndim > 3 or self._is_row(x):
+            return [self]
+        outputs, inputs = self.shape
+        parts = -(-outputs * inputs // PIECE)
+        size = -(-outputs // parts // PIECE_ROWS) * PIECE_ROWS
+        if size >= outputs:
+            return [self]
+        return self.split([min(size, outputs - n) for n in range(0, outputs, size)])
+
     def _many(self, x: fg.Tensor) -> fg.Tensor:
         """Many rows: values are unpacked first, as bfloat16 if so much is good enough."""
+        pieces = self.pieces(x)
+        if len(pieces) > 1:
+            return fg.concat([piece._many(x) for piece in pieces], axis=-1)
         values = self.values()
-        if self._is_rounded(x):
-            x, values = _rounded(x), values if self.quant is None else _rounded(values)
-        return x @ values.mT
+        if self._is_rounded(x) and self.quant is not None:
+            values = _rounded(values)
+        return self.met(x) @ values.mT
+
+    def met(self, x: fg.Tensor) -> fg.Tensor:
+        """What the weights meet of x: bfloat16 if so much is good enough, else itself."""
+        return _rounded(x) if self._is_rounded(x) else x
 
     def _is_rounded(self, x: fg.Tensor) -> bool:
         """True if what meets the weights is bfloat16, as these are or may be: products by pairs.

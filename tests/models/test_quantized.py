@@ -9,6 +9,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.models import Matrix
+from fulgurite.models.finetune import Lora
 from fulgurite.models.quantize import BY_NAME, ENCODERS, packed
 
 
@@ -129,3 +130,24 @@ def test_a_row_times_a_packed_matrix_has_the_gradient_of_its_values() -> None:
         got = fg.grad(lambda x: (matrix(x) ** 2).sum())(x).numpy()
         wanted = fg.grad(lambda x: ((x @ matrix.values().mT) ** 2).sum())(x).numpy()
         assert np.allclose(got, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.device("first")
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_large_matrix_is_unpacked_in_pieces_for_many_rows(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = made("Q4_K", (200, 256))
+    bias = fg.Tensor(np.arange(200, dtype=np.float32))
+    matrix = replace(whole, bias=bias, activation_bytes=count)
+    random = np.random.default_rng(3)
+    x = fg.Tensor(random.standard_normal((2, 20, 256)).astype(np.float32))
+    expected = matrix(x).numpy()
+    monkeypatch.setattr("fulgurite.models.quantized.PIECE", 64 * 256)
+    assert [piece.shape[0] for piece in matrix.pieces(x)] == [64, 64, 64, 8]
+    assert len(matrix.pieces(x[:1, :1])) == 1  # a row reads the bytes as they are
+    found = matrix(x).numpy()
+    assert found.shape == (2, 20, 200) and np.abs(found - expected).max() < 1e-4
+    lora = Lora(matrix, fg.ones((2, 256)), fg.Tensor(np.arange(400).reshape(200, 2)), 0.5)
+    parts = fg.concat([piece(x) for piece in lora.pieces(x)], axis=-1).numpy()
+    assert np.abs(parts - lora(x).numpy()).max() <= 1e-5 * np.abs(parts).max()

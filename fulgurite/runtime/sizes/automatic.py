@@ -19,6 +19,8 @@ from ...config import Options
 from ...core.dtype import DType, decode, dtype_of
 from ...core.node import Node
 from ...core.ops.collective import COMMUNICATES
+from ...core.ops.leaf import param
+from ...core.rewriting.substitute import substitute
 from ...core.symbolic.polynomial import evaluator
 from ...core.symbolic.sym import Sym, Trace, sized
 from ...errors import FulguriteError
@@ -31,7 +33,7 @@ from ..plan_key import cache_key, has_patterns
 from .recent import RECENT
 from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
-from .sized_store import SizedStore, written_out
+from .sized_store import Line, SizedStore, written_out
 from .specialize import MOST_KNOWN, SizedPlan, awkward, numbered, size_key
 
 if TYPE_CHECKING:
@@ -267,10 +269,14 @@ def _loaded(row: Any, normal: Normal, device: str) -> Member | None:
 
 
 class SizedGraph:
-    """A graph whose sizes are variables of somebody else's trace, and its plans."""
+    """A graph whose sizes are variables of somebody else's trace, and its plans.
+
+    It is kept as its key: thousands of nodes would be in memory for as long as its plans are, and
+    are made again if a plan is or an error is to be explained.
+    """
 
     def __init__(
-        self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Node],
+        self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Line],
         largest: Sequence[int], donated: tuple[Pair, ...] = (),
     ) -> None:  # fmt: skip
         self.normal, self.names, self.device = normal, tuple(names), device
@@ -302,7 +308,8 @@ class SizedGraph:
         """The plan for sizes: of what is there, of what is on disk, or made."""
         if self.store is None:
             normal = written_out(self.normal)
-            self.store = SizedStore(normal, options, self.device, self.donated)
+            native = replace(options, tier="native")  # as its plans are compiled
+            self.store = SizedStore(normal, native, self.device, self.donated)
             self.plans += self.store.load_plans()
         for known in self.plans:
             found = known.plan_at(values)
@@ -317,11 +324,19 @@ class SizedGraph:
         self.store.keep_plans(self.plans)
         return plan
 
-    def numbered(self, values: tuple[int, ...], roots: Sequence[Node]) -> tuple[list[Node], Normal]:
-        """Some roots, and what the graph reads, with numbers for sizes."""
-        sizes, buffers = dict(zip(self.names, values, strict=True)), self.normal.buffers
-        found = numbered([*roots, *buffers], sizes)
-        return found[: len(roots)], self.normal._replace(buffers=tuple(found[len(roots) :]))
+    def numbered(self, values: tuple[int, ...]) -> tuple[list[Node], Normal]:
+        """The graph's roots over its buffers, and these, with numbers for sizes; made anew."""
+        normal, known = self.normal, {"node": lambda node: node}
+
+        def number(size: Sym) -> int:
+            return evaluator([size.key], self.names)(*values)[0]
+
+        structure, constants = sized((normal.structure, normal.constants), number, known)
+        buffers = tuple(numbered(normal.buffers, dict(zip(self.names, values, strict=True))))
+        params = [param(i, b.shape, b.dtype, b.device) for i, b in enumerate(buffers)]
+        sink = restore(structure, constants, (), normal.nodes)
+        roots = substitute(sink, dict(zip(params, buffers, strict=True))).src
+        return list(roots), normal._replace(buffers=buffers)
 
     def _made(self, values: tuple[int, ...], options: Options) -> SizedPlan:
         with FORK_LOCK:

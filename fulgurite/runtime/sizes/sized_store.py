@@ -15,7 +15,8 @@ from weakref import finalize
 from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType
-from ...core.node import Node
+from ...core.node import Node, Shape
+from ...core.op import Op
 from ...core.origin import Origin
 from ...core.symbolic.sym import sized
 from ...graph.ir.cache_key import Normal
@@ -29,23 +30,37 @@ T = TypeVar("T")
 _LATER: set[tuple[int, str]] = set()  # whose plans are still to be written
 
 
-class _Line(NamedTuple):
-    """What is known of a node when the graph is gone."""
+class Line(NamedTuple):
+    """What is known of a node when the graph is gone: also the root of one."""
 
     origins: tuple[Origin, ...]
+    op: Op
+    shape: Shape = ()
+    dtype: DType | None = None
 
 
-class _Lines(Sequence[_Line]):
+class _Lines(Sequence[Line]):
     """The lines of nodes that are not held, each put together when somebody asks."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self.origins = [node.origins for node in nodes]
+        one: dict[int, tuple[Origin, ...]] = {}  # a tuple for all nodes of a line
+        self.origins = [
+            one.setdefault(id(n.origins[0]), n.origins) if len(n.origins) == 1 else n.origins
+            for n in nodes
+        ]
+        self.ops = [n.op for n in nodes]
 
     def __len__(self) -> int:
-        return len(self.origins)
+        return len(self.ops)
 
     def __getitem__(self, place: Any) -> Any:
-        return _Line(self.origins[place])
+        return Line(self.origins[place], self.ops[place])
+
+
+def without_nodes(normal: Normal) -> Normal:
+    """A graph's key, its buffers and its lines: `restore` makes the nodes, which nobody holds."""
+    lines: Any = _Lines(normal.nodes)
+    return normal._replace(nodes=lines, assigned=(), extremes=())
 
 
 def written_out(normal: Normal) -> Normal:
@@ -63,8 +78,9 @@ class SizedStore:
         self, normal: Normal, options: Options, device: str, donated: tuple[Pair, ...] = (),
         lifted: dict[int, DType] | None = None,
     ) -> None:  # fmt: skip
+        # of the graph, none of whose nodes is held
         lines: Any = _Lines(normal.nodes)
-        self.lines = Normal((), (), (), {}, lines)  # of the graph, none of whose nodes is held
+        self.lines = Normal((), (), (), {}, lines)
         self.device = device
         self.kept = None if has_patterns(options) else kept_plans(device, options, normal)
         self.key: str | None = None

@@ -11,9 +11,11 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core import build
+from fulgurite.core.node import Node
 from fulgurite.core.ops import special
 from fulgurite.core.symbolic.polynomial import Polynomial
 from fulgurite.core.symbolic.sym import Trace
+from fulgurite.errors import BoundsError, NonFiniteError
 from fulgurite.graph.ir.size_key import Fit
 from fulgurite.runtime.realize import clear_caches
 from fulgurite.runtime.sizes import shapes
@@ -248,3 +250,23 @@ def test_attention_that_learns_has_three_plans_for_batches_and_lengths(soon: Non
         fg.realize(fg.grad(loss)(mix, fg.Tensor(x), n, m))
 
     assert _plans(step, ((4, 74), (3, 34), (3, 65), (9, 5), (2, 4), (10, 3), (6, 6))) <= 3
+
+
+def test_a_capture_of_any_size_holds_no_graph_and_still_names_the_line() -> None:
+    def function(x: fg.Tensor, i: fg.Tensor) -> fg.Tensor:
+        y = x
+        for _ in range(40):
+            y = y * 2 - x
+        return y[i] + 1
+
+    step = fg.jit(function, dynamic={"x": {0: True}})
+    one = fg.Tensor(np.array([1], np.int32))
+    for count in (5, 3, 8):
+        x = np.arange(count, dtype=np.float32)
+        assert step(fg.Tensor(x), one).numpy().tolist() == [2.0]
+    replay = step.captures[0].replay
+    assert not any(isinstance(one, Node) for one in (*replay.roots, *replay.normal.nodes))
+    with pytest.raises(BoundsError, match=r"test_automatic\.py"):
+        step(fg.Tensor(x), fg.Tensor(np.array([9], np.int32))).numpy()
+    with fg.config(check_nan=True), pytest.raises(NonFiniteError, match=r"test_automatic\.py"):
+        step(fg.Tensor(np.full(4, np.inf, np.float32)), one).numpy()
