@@ -49,7 +49,7 @@ from .dtype import (
     weak_dtype,
 )
 from .extension import compiled, give
-from .node import Node, Shape, Size, constant, constant_bits
+from .node import Node, Shape, Size, constant, constant_bits, make
 from .op import NOBODY, Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
 from .ops import update as box
@@ -57,6 +57,7 @@ from .ops.elementwise import ADD, AND, BITCAST, CAST, EQ, LE, LT, MUL, NE, NEG, 
 from .origin import MAX_ORIGINS, Origin, capture
 
 Operand: TypeAlias = Node | Number
+Step = tuple[Any, ...]  # op, dtype, arg, shape, then places of earlier nodes that are its sources
 
 
 @compiled
@@ -70,6 +71,18 @@ def note(node: Node, here: Origin | None = None) -> Node:
         elif here not in known and len(known) < MAX_ORIGINS:
             node.origins = (*known, here)
     return node
+
+
+@compiled
+def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
+    """The nodes of a template over sources, which they are added to: the last of them."""
+    here = capture()
+    for op, dtype, arg, shape, *numbers in steps:
+        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
+        if op is effect.DETACH:
+            node._watched = NOBODY
+        nodes.append(node if op is leaf.CONST else note(node, here))
+    return nodes[-1]
 
 
 # --- leaves --------------------------------------------------------------------------------------

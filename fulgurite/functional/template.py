@@ -15,11 +15,10 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from ..config import current
-from ..core.build import is_plain
+from ..core.build import Step, is_plain, replay
 from ..core.dtype import DType
 from ..core.node import Node
 from ..core.ops.leaf import CONST, IOTA
-from ..core.rewriting.template import Step, replay
 from ..tensor import Tensor, operand, wrap
 
 F = TypeVar("F", bound=Callable[..., Tensor | None])

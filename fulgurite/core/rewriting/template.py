@@ -10,29 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ..build import note
-from ..extension import compiled
-from ..node import Node, make, toposort
-from ..op import NOBODY, derived
-from ..ops.effect import DETACH
-from ..ops.leaf import CONST
-from ..origin import capture
-
-Step = tuple[Any, ...]  # op, dtype, arg, shape, then places of earlier nodes that are its sources
-
-
-@compiled
-def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
-    """The nodes of a template over sources, which they are added to: the last of them."""
-    here = capture()
-    for op, dtype, arg, shape, *numbers in steps:
-        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
-        if op is DETACH:
-            node._watched = NOBODY
-        nodes.append(node if op is CONST else note(node, here))
-    return nodes[-1]
+from ..build import Step, replay
+from ..node import Node, toposort
 
 
 @dataclass(frozen=True)
