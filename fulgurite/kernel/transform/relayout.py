@@ -33,7 +33,7 @@ class RelayoutForm:
     row_axes: tuple[int, ...] = (4, 8)  # as many as fit
     row_conditions: tuple[int, ...] = (2, 6)  # of a load on rows alone: as many as fit
     interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores write in turns
-    min_vectors: int = 4  # of a row's lanes: what its indices come to costs as much as several
+    min_vectors: int = 4  # of a plain row: what its indices come to costs as much as several
     min_interleaved_lanes: int = 4
     small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
     divided_rows: int = 2  # axes of rows that may be divided
@@ -88,13 +88,18 @@ class _Map:
             return False
         return not any(sources_of(index) for n in self.order for index in indices(n))
 
+    @property
+    def is_plain(self) -> bool:
+        """True if nothing is asked of an index: loops of other sizes have texts as simple."""
+        return not any(n.op is VALID or (n.op is LOAD and n.arg[2]) for n in self.order)
+
     def has_worthy_lanes(self, lane: int, table: VectorTable, loose: bool) -> bool:
         """True if lanes fill vectors and run along memory, or there are too few results to care."""
         if self.sizes[lane] > FORM.endless:
             return False
         if loose and prod(self.sizes) <= FORM.small_results:
             return True
-        least = FORM.min_vectors * table.lanes
+        least = FORM.min_vectors * table.lanes if self.is_plain else table.lanes // 2
         if self.sizes[lane] < (least if len(self.stores) == 1 else FORM.min_interleaved_lanes):
             return False
         return transpose_axis(self.order, self.free, self.sizes, lane, table) is None

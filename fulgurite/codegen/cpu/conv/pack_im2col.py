@@ -272,8 +272,14 @@ class Im2colPacker(FunctionBuilder):
         valid, goals = self.room(self.mask_kind, self.vectors), self.goals()
         values, taps = self.room("i32", str(2 * SLOTS)), self.number("taps")
 
-        def tap(number: str) -> None:
-            moved = self.others(self.tap, values)
+        # a block of fewer steps than there are taps has some of them, one after the other
+        _, first = self.divided(self.from_, taps)
+        fits = e.let(f"icmp sle i64 {self.add(first, self.many)}, {taps}")
+        first = e.let(f"select i1 {fits}, i64 {first}, i64 0")
+        few = e.let(f"select i1 {fits}, i64 {self.many}, i64 {taps}")
+
+        def tap(place: str) -> None:
+            number, moved = self.add(first, place), self.others(self.tap, values)
 
             def masks(v: str, _: list[str]) -> list[str]:
                 inside = self.valid(values, v)
@@ -306,7 +312,7 @@ class Im2colPacker(FunctionBuilder):
 
             self.walk(self.outer, self.coordinates(self.outer, begin), self.sub(end, begin), step)
 
-        self.walk(self.tap, ["0"] * SLOTS, taps, tap)
+        self.walk(self.tap, self.coordinates(self.tap, first), few, tap)
 
     def to_vnni(self, memory: str, apart: str, between: str) -> None:
         """Make bytes numbers of four each, if they go to panels."""

@@ -402,6 +402,22 @@ def test_phases_of_a_stride_are_put_together_by_a_text_for_all_shapes(
     assert compiler.calls == before, pair[1]
 
 
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_windows_that_are_packed_row_by_row_ask_for_their_own_pixels(stride: int) -> None:
+    """Channels last: conditions change with each row that is packed; a block has some of them."""
+    for seed, case in enumerate([
+        Case(1, 3, (37, 61), 16, (3, 3), stride, 1), Case(2, 1, (50, 33), 7, (3, 3), stride, 2),
+        Case(1, 8, (29, 64), 20, (4, 2), stride, 1, 2), Case(1, 3, (64, 64), 64, (7, 7), stride, 3),
+    ]):  # fmt: skip
+        x, w, b = arrays(case, seed, np.float32)
+        with fg.config(device="cpu"):
+            y = fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b))
+            lazy = fg.permute_dims(y, (0, 2, 3, 1)).contiguous()
+        (found,), _ = run(lazy, seed=seed)
+        wanted = np.moveaxis(exact(case, x, w, b, scale=1), 1, -1)
+        assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4), case
+
+
 MANY_ROWS = [  # rows of every register block, runs that end inside a vector, tiles that are alike
     Case(1, 3, (96, 80), 16, (3, 3), 2, 1), Case(1, 5, (70, 90), 31, (3, 3), 1, 1),
     Case(2, 7, (33, 47), 27, (5, 3), 1, 2), Case(1, 40, (24, 32), 20, (3, 3), 1, 1),
