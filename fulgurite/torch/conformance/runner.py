@@ -213,7 +213,7 @@ def _in_float64(case: Case, given: dict[str, Any], backend: str) -> tuple[bool, 
         ours = _step(wide, torch.compile(wide, backend=backend), moved, case.train)
         found = together(ours, theirs)
         right = found <= TOLERANCE
-        if not right:
+        if not right and not _of_chance(case, given):
             truth = case.exact(given)
             right = together(ours, truth) <= AS_CLOSE * together(theirs, truth)
     except Exception as problem:
