@@ -94,8 +94,7 @@ class Case(NamedTuple):
 
     def moved(self, given: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
         """The model and its inputs with every number moved by a unit in the last place."""
-        state = {name: _moved(x) for name, x in self.state.items()}
-        return self._replace(state=state), {name: _moved(x) for name, x in given.items()}
+        return self._replace(state=_all_moved(self.state)), _all_moved(given)
 
     def exact(self, given: dict[str, Any]) -> list[Any]:
         """A step in which nothing is float32."""
@@ -135,6 +134,13 @@ def _arbitrated(
     return replace(found, agrees=found.agrees and right, why=found.why + why)
 
 
+def _all_moved(numbers: dict[str, Any]) -> dict[str, Any]:
+    """A copy, of a state with its versions, whose numbers are moved."""
+    found = copy.copy(numbers)
+    found.update({name: _moved(x) for name, x in numbers.items()})
+    return found
+
+
 def _moved(x: Any) -> Any:
     """Numbers that are each moved by a unit in the last place, up or down; tokens as they are."""
     import torch
@@ -158,7 +164,7 @@ def _of_chance(case: Case, given: dict[str, Any]) -> str:
     """
     try:
         model, numbers = case.wide(given)
-        moved = {name: _moved(x) for name, x in model.state_dict().items()}
+        moved = _all_moved(model.state_dict())
         first = _step(model, model, numbers, case.train)
         model.load_state_dict(moved)
         apart = together(_step(model, model, numbers, case.train), first)

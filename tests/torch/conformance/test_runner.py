@@ -131,6 +131,10 @@ class NextToZero(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.linear = torch.nn.Linear(64, 64)
 
+    def _load_from_state_dict(self, state: Any, prefix: str, kept: Any, *rest: Any) -> None:
+        assert kept.get("version") == 1, "a state has its versions"
+        super()._load_from_state_dict(state, prefix, kept, *rest)
+
     def forward(self, x: Any) -> Any:
         found = self.linear(x)
         rest = (found * 3).sum(-1) - 3 * found.sum(-1) + 1e-8
