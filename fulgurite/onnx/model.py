@@ -239,22 +239,33 @@ class Model:
         if not variables:
             return self._recall.find(given, self.dims) or self._plan(given)
         found = self._varying(given, variables)
-        few = {n for n in variables if n not in self.dims and len(self._sizes[n]) <= PATIENCE}
-        if isinstance(found, str) and 0 < len(few) < len(variables):
-            without = self._varying(given, {n: v for n, v in variables.items() if n not in few})
-            if not isinstance(without, str):  # what came in few sizes was in the way
-                self._fixed |= {(current().device, name) for name in few}
-                found = without
+        if isinstance(found, str):
+            found = self._without_few(given, variables) or found
         if not isinstance(found, str):
             return found
         plan = self._plan(given)  # or the inputs are to blame, which is no reason
+        self._give_up(variables, found)
+        return plan
+
+    def _without_few(self, given: dict[str, Any], variables: Mapping[str, fg.Var]) -> Plan | None:
+        """A plan in which dimensions that came in few sizes are fixed, if these are in the way."""
+        few = {n for n in variables if n not in self.dims and len(self._sizes[n]) <= PATIENCE}
+        if not 0 < len(few) < len(variables):
+            return None
+        found = self._varying(given, {n: v for n, v in variables.items() if n not in few})
+        if isinstance(found, str):
+            return None
+        self._fixed |= {(current().device, name) for name in few}
+        return found
+
+    def _give_up(self, variables: Mapping[str, fg.Var], why: str) -> None:
+        """Fix dimensions for which no plan with variable ones is as good."""
         if all([n not in self.dims and len(self._sizes[n]) == 1 for n in variables]):
             self._guesses = False  # what did not vary yet need not: other dimensions may
-            return plan
-        self._say(found)
+            return
+        self._say(why)
         device, chosen = current().device, variables.keys() - self.dims.keys()
         self._fixed |= {(device, name) for name in chosen or variables}
-        return plan
 
     def _varying(self, given: dict[str, Any], variables: Mapping[str, fg.Var]) -> Plan | str:
         """A plan with variable dimensions, or why there should be none; users may want it slow."""

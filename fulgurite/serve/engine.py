@@ -301,17 +301,26 @@ class Engine:
                 self._leave(place, Failure("error", str(error)))
             return
         self.steps += 1
-        plain = [p for p in writing if p.is_plain]
-        try:
-            rows = logits if len(plain) == self.slots else logits[[p.slot for p in plain]]
-            chosen = choose_rows([p.sampler for p in plain], rows) if plain else []
-        except NonFiniteError:  # which of them it was is found one by one
-            plain, chosen = [], []
-        for place, (token, logprob) in zip(plain, chosen, strict=True):
+        chosen = self._choose_plain([p for p in writing if p.is_plain], logits)
+        for place, token, logprob in chosen.values():
             self._write(place, token, logprob)
-        for place in writing if len(plain) < len(writing) else ():
-            if place not in plain:
+        for place in writing if len(chosen) < len(writing) else ():
+            if place.slot not in chosen:
                 self._choose(place, logits[place.slot])
+
+    def _choose_plain(
+        self, places: list[_Place], logits: Array
+    ) -> dict[int, tuple[_Place, int, float]]:
+        """Tokens of places with nothing but a temperature, by slot; none if logits are not finite:
+        which of them it was is found one by one."""
+        if not places:
+            return {}
+        rows = logits if len(places) == self.slots else logits[[p.slot for p in places]]
+        try:
+            chosen = choose_rows([p.sampler for p in places], rows)
+        except NonFiniteError:
+            return {}
+        return {p.slot: (p, *found) for p, found in zip(places, chosen, strict=True)}
 
     def _choose(self, place: _Place, logits: Array) -> None:
         """Choose a token by logits, and hand it on."""

@@ -559,17 +559,21 @@ def sized(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> An
     if kind is dict:
         return {sized(k, change, known): sized(v, change, known) for k, v in value.items()}
     if kind in _SEVERAL or isinstance(value, tuple):
-        if ATOMS.issuperset(map(type, value)):
-            return value
-        parts = [p if type(p) in ATOMS else sized(p, change, known) for p in value]
-        if _are_same(parts, value):
-            return value
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+        return value if ATOMS.issuperset(map(type, value)) else _sized_parts(value, change, known)
     if is_dataclass(value) and not isinstance(value, type):
         if id(value) not in known:
             known[id(value)] = value, _sized_record(value, change, known)
         return known[id(value)][1]
     return known["node"](value) if hasattr(value, "src") else value
+
+
+def _sized_parts(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> Any:
+    """A tuple, list or set with other sizes; itself where there are none."""
+    kind = type(value)
+    parts = [p if type(p) in ATOMS else sized(p, change, known) for p in value]
+    if _are_same(parts, value):
+        return value
+    return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
 def _sized_record(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> Any:

@@ -185,21 +185,18 @@ class _Splitter:
         self.stored: set[Node] = set()  # stores of the kernel that an earlier part does
 
     def split(self, order: Sequence[Node], long: Sequence[Node]) -> tuple[list[Part], Shared]:
-        levels = _levels(long)
-        groups: dict[tuple[int, tuple[int, ...], frozenset[int]], list[Node]] = {}
-        for fold in sorted(long, key=levels.__getitem__):
-            groups.setdefault((levels[fold], fold.arg[1], self.free[fold]), []).append(fold)
+        waiting = self.groups(long)
         vector = self.table.last
         if vector is None:
             vector = vector_axis(order, self.free, self.sizes, self.table.vector)
-        last = max(levels.values())
+        last = waiting[-1][0]
         results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
-        waiting = [*groups.items()]
         while waiting:
-            (level, _, kept), group = waiting.pop(0)
+            level, group = waiting.pop(0)
+            kept = self.free[group[0]]
             moments = self.moments(group, waiting[0][1]) if len(waiting) == 1 else {}
             if moments:
-                level = waiting.pop(0)[0][0]
+                level, _ = waiting.pop(0)
             where = self.place(kept, vector)
             if level == last and results <= kept:
                 values, count = self.split_group(group, moments, where)
@@ -213,6 +210,14 @@ class _Splitter:
         left = [self.now(root) for root in self.kernel.body.src if root not in self.stored]
         rest = IndexKernel(tuple(self.axes), SINK(*left), self.kernel.divisions)
         return [*self.parts, Part(rest)] if left else self.parts, self.shared
+
+    def groups(self, long: Sequence[Node]) -> list[tuple[int, list[Node]]]:
+        """Folds over the same axes with the same results that need none of each other, by level."""
+        levels = _levels(long)
+        found: dict[tuple[int, tuple[int, ...], frozenset[int]], list[Node]] = {}
+        for fold in sorted(long, key=levels.__getitem__):
+            found.setdefault((levels[fold], fold.arg[1], self.free[fold]), []).append(fold)
+        return [(level, group) for (level, *_), group in found.items()]
 
     def split_epilogue(self, folds: Sequence[Node]) -> tuple[list[Part], Shared]:
         """The folds, then all that is computed from them."""
@@ -290,14 +295,22 @@ class _Splitter:
         total = prod([self.sizes[a] for a in (*folded, *kept)])
         if not self.table.hoist or not _even_steps(size, _steps(size, total, self.table)):
             return {}
-        found = {fold: _moment_of(fold) for fold in later}
-        for fold, moment in found.items():
-            if moment is None or fold.arg[1] != folded or self.free[fold] != kept:
+        found = {}
+        for fold in later:
+            moment = _moment_of(fold)
+            if moment is None or not self.is_about(moment, fold, group[0]):
                 return {}
-            inside = self.free[moment.value] >= {*folded} and self.free[moment.about] <= kept
-            if not inside or any(n.op is FOLD and n not in self.done for n in moment.value.slice):
-                return {}
-        return {fold: moment for fold, moment in found.items() if moment is not None}
+            found[fold] = moment
+        return found
+
+    def is_about(self, moment: _Moment, fold: Node, first: Node) -> bool:
+        """True if a moment is of the rows of another fold, about a number for each of them."""
+        free, kept = self.free, self.free[first]
+        return (
+            fold.arg[1] == first.arg[1] and free[fold] == kept and free[moment.about] <= kept
+            and free[moment.value] >= {*first.arg[1]}
+            and all(n.op is not FOLD or n in self.done for n in moment.value.slice)
+        )  # fmt: skip
 
     def store(self, values: dict[Node, Node], count: int, where: Affine) -> None:
         """A part that stores flat values of folds, which are loads from then on."""

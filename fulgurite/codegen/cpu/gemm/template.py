@@ -343,15 +343,12 @@ class _Template:
         f.part = s.part
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
         if not self.gemm.is_dense(s):
+            memory = goal.memory
             if route == "shared":
                 memory = self.shared(f, s, batch, span.own, tile, number, "0")
             else:
                 self.pack(f, s, span, goal)
-                memory = goal.memory
-            if s.name == "left" or s.k_major:
-                return memory, goal.stride, "1"
-            panel = goal.width or str(self.registers.panel)
-            return memory, "1" if goal.width else goal.depth, panel
+            return memory, *self.packed_strides(s, goal)
         memory, step = self.calls.source(f, s, span.own, span.k)
         if self.gemm.is_vector and s.name == "right" and self.gemm.has_panels:
             return self.panels_or_rows(f, s, memory, span)
@@ -367,6 +364,13 @@ class _Template:
             known = e.let(f"select i1 {dense}, ptr {memory}, ptr {known}")
         own, folded = self.geometry.strides(s)
         return known, f.number(("own", s.name), own), f.number(("folded", s.name), folded)
+
+    def packed_strides(self, s: Operand, goal: Goal) -> tuple[str, str]:
+        """Strides of a packed block, own and of k."""
+        if s.name == "left" or s.k_major:
+            return goal.stride, "1"
+        panel = goal.width or str(self.registers.panel)
+        return "1" if goal.width else goal.depth, panel
 
     def panels_or_rows(
         self, f: FunctionBuilder, s: Operand, memory: str, span: Span

@@ -53,11 +53,8 @@ def channels_last(op: Call) -> Value | None:
     Rows of channels fill vectors where rows of a picture are too short to.
     """
     x, weight, given = op[0], op[1], op.value(0).last
-    alone, depthwise = set(weight.node.shape[2:]) == {1}, op.int("group", 1) > 1
-    free = given is not None and (alone or depthwise)
-    if alone and not free:  # a product may as well turn what it reads
-        free = op.build.program.feeds_depthwise(op.node)
-    found = _windows_of(op, x.node.shape, weight.node.shape, (WIDE, None if free else SMALL))
+    most = None if _is_free(op, weight, given is not None) else SMALL
+    found = _windows_of(op, x.node.shape, weight.node.shape, (WIDE, most))
     if found is None or x.dtype is not fg.float32:
         return None
     outer, inner, *size = weight.shape
@@ -76,6 +73,15 @@ def channels_last(op: Call) -> Value | None:
         lines = fg.reshape(_lines(rows, found), (-1, prod(size) * inner))
         y = fg.reshape(lines @ kernel, (x.shape[0], *space, outer))
     return Value.channels_last(y + op[2] if op.has(2) else y)
+
+
+def _is_free(op: Call, weight: Tensor, is_last: bool) -> bool:
+    """True if channels last cost nothing, however large a picture is: it has them, or a product,
+    which may as well turn what it reads, leads to a depthwise convolution."""
+    is_product = set(weight.node.shape[2:]) == {1}
+    if is_last and (is_product or op.int("group", 1) > 1):
+        return True
+    return is_product and op.build.program.feeds_depthwise(op.node)
 
 
 def _lines_of(weight: Tensor) -> Tensor:
