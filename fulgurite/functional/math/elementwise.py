@@ -136,15 +136,16 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
 
 
 def _simple_power(base: Node, exponent: object) -> Node | None:
-    """A small power by products, a quotient or a root, with the bits of a power or better."""
+    """A small power by one or two products, a quotient or a root; each is rounded once."""
     if base.dtype.kind not in "iuf":
         return None
     if exponent == 1:
         return base
-    square = build.apply(MUL, base, base)
-    if exponent == 2:
-        return square
-    if exponent in (3, 4) and not base.dtype.is_small_float:  # which are rounded in between
+    products = (2,) if base.dtype.is_small_float else (2, 3, 4)  # 16 bits are rounded once
+    if exponent in products:
+        square = build.apply(MUL, base, base)
+        if exponent == 2:
+            return square
         return build.apply(MUL, square, base if exponent == 3 else square)
     if exponent == -1 and base.dtype.is_float:
         return build.apply(DIV, 1, base)

@@ -3,11 +3,12 @@
 In: a SINK of outputs over numbered PARAMs, at tensor level. Out: an `IndexKernel`: axes with sizes
 and a body of STOREs. Each value is requested at an index; movement ops only change the index, so
 they vanish. A reshape that would need a division of an axis splits the axis and starts again; a
-division is left only where no split helps. A reduction over dimension d of size n binds the axis
-named (d, n) unless that name is in use where it stands, so softmax and layernorm share loads and
-rows without a pass of their own. Axes and dynamic indices are numbered on first use: the kernel is
-normalised by construction. No recursion: one loop keeps on a stack what waits; a step gives a
-node's value, or the index at which its source has it, or is a generator that asks for values.
+division is left only where no split helps. A reduction binds the axes at which its rows were met,
+else over dimension d of size n the axis named (d, n) unless that name is in use where it stands, so
+softmax and layernorm share loads and rows without a pass of their own. Axes and dynamic indices are
+numbered on first use: the kernel is normalised by construction. No recursion: one loop keeps on a
+stack what waits; a step gives a node's value, or the index at which its source has it, or is a
+generator that asks for values.
 """
 
 from __future__ import annotations

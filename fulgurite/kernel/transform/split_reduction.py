@@ -5,9 +5,10 @@ and the memory that they share, as further params. A fold that would leave most 
 parts: one writes the fold of each block of its longest axis, one folds the blocks in order. What
 needs the fold then loads it, so that later parts, without the fold, have more axes to share out.
 The size of a block depends on sizes alone, never on the number of threads. Where a table says
-`hoist`, what follows from the folds alone is a part of its own, and stored (loop-invariant code
-motion). A costly epilogue of many folds is a part of its own too: there its lanes are results,
-beside the folds it was one at a time.
+`hoist`, what follows from the folds alone is computed where blocks are combined, and stored
+(loop-invariant code motion), and moments about such a value need no second pass. A costly epilogue
+of many folds is a part of its own: there its lanes are results, beside the folds it was one at a
+time.
 """
 
 from __future__ import annotations

@@ -43,6 +43,6 @@ class SplitTable:
     unit_elements: int = 1  # of the vector axis that make one unit of work
     units: int | None = None  # that the kernel has as it is, where the target knows better
     last: int | None = None  # the axis along which parts are contiguous, where the target knows
-    hoist: bool = False  # what follows from folds alone is computed once, in a part of its own
+    hoist: bool = False  # what follows from folds alone is computed once, where blocks are combined
     costly: int | None = None  # additions an element that make short units worth it; None: never
     epilogue: int | None = None  # additions after folds, of all results, worth a part; None: never
