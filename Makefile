@@ -20,8 +20,8 @@ twice = $(BIN)/python -m pytest -q $(1) || \
   { echo "once more, those that failed:"; $(BIN)/python -m pytest -q --lf --lfnf=none $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-pure test-llvmlite test-distributed test-browser test-torch docs \
-  check format bench clean
+.PHONY: help demo test quick test-pure test-llvmlite test-triton test-distributed test-browser test-torch \
+  docs check format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ test-pure: $(VENV)/.installed-dev  ## run the heart of it without the C extensio
 
 test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and the newest llvmlite
 	@$(BIN)/python -m tests.llvmlite $(ARGS)
+
+test-triton: $(VENV)/.installed-dev  ## compile a GPU's kernels of two training steps with the oldest Triton
+	@$(BIN)/python -m tests.triton $(ARGS)
 
 test-distributed: $(VENV)/.installed-dev  ## launch jobs of several ranks on this machine
 	@$(call twice,-m slow tests/distributed $(ARGS))

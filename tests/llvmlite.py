@@ -20,7 +20,6 @@ from pathlib import Path
 from fulgurite.codegen.cpu.llvm.versions import NEWEST, OLDEST
 
 ROOT = Path(__file__).parents[1]
-FOLDER = Path(sys.prefix) / "llvmlite"
 TOOLS = ("numpy", "ml_dtypes", "pytest>=8.4", "hypothesis>=6.100")
 SMOKE = (
     "tests/codegen/cpu/irregular/test_scatter.py", "tests/codegen/cpu/irregular/test_sort.py",
@@ -30,23 +29,23 @@ SMOKE = (
 )  # fmt: skip
 
 
-def python_of(version: str) -> Path:
-    """The interpreter of an environment with this llvmlite, made now if there is none."""
-    folder = FOLDER / version
+def python_of(package: str, version: str, tools: Sequence[str] = TOOLS) -> Path:
+    """The interpreter of an environment with this version of a package, made if there is none."""
+    folder = Path(sys.prefix) / package / version
     found = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     done = folder / ".installed"
     if not done.exists():
-        print(f"Installing llvmlite {version} into {folder} (once)", flush=True)
+        print(f"Installing {package} {version} into {folder} (once)", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         pip = [str(found), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        subprocess.run([*pip, f"llvmlite=={version}.*", *TOOLS], check=True)
+        subprocess.run([*pip, f"{package}=={version}.*", *tools], check=True)
         done.touch()
     return found
 
 
 def passes(version: str, files: Sequence[str] = SMOKE) -> bool:
     """True if native code works with this version."""
-    python = str(python_of(version))
+    python = str(python_of("llvmlite", version))
     settings = os.environ | {
         "PYTHONPATH": str(ROOT), "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native",
         "FULGURITE_DISK_CACHE": "0",

@@ -48,6 +48,12 @@ def fg_reciprocal(b, scale):
 
 
 @triton.jit
+def fg_short_reciprocal(b, scale):
+    """1 / (b scale) of a float32 within 1 ulp, in one instruction; the scale is finite."""
+    return fg_fast_reciprocal(b * scale)
+
+
+@triton.jit
 def fg_narrow_exp(x):
     """exp(x) within 2^-17, which 16 bits do not tell from exact; denormals are kept."""
     return fg_exp2(x * 1.442695)

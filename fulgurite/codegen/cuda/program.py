@@ -83,6 +83,8 @@ class Tiling:
 class TileProgram:
     """The text of one launch, built block by block."""
 
+    reciprocal = "fg_reciprocal"  # of divisors that many elements share
+
     def __init__(
         self, kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place],
         tiling: Tiling, windows: Mapping[int, Window] | None = None,
@@ -289,11 +291,28 @@ class TileProgram:
             groups.setdefault((turn, self.free[root] & self.looped), []).append(root)
         for (_, axes), roots in sorted(groups.items(), key=lambda g: (g[0][0], len(g[0][1]))):
             inner = self._open(top, axes)
-            values = [self._value(r.src[0] if r.op is STORE else r, inner) for r in roots]
-            for root, value in zip(roots, values, strict=True):
+            for node in self._before_stores(roots, axes):
+                self._value(node, inner)
+            for root in roots:
+                value = self._value(root.src[0] if root.op is STORE else root, inner)
                 if root.op is STORE:
                     self._store(root, value, inner)
             self._close(inner, top)
+
+    def _before_stores(self, roots: Sequence[Node], axes: frozenset[int]) -> list[Node]:
+        """What must be known before the first store: memory may be written that others read.
+
+        That is every value, or, where results follow from reductions that are results themselves,
+        all that reads memory: such a result is stored as soon as it is known, because Triton 3.6
+        would move its change of layout from a later store before its definition.
+        """
+        values = [r.src[0] if r.op is STORE else r for r in roots]
+        order = toposort(values)
+        inside = {source for node in order for source in node.src}
+        folds = any(node.op is FOLD for node in order)
+        if self.tiling.dot is not None or not folds or not inside.intersection(values):
+            return values
+        return [n for n in order if n.op in (LOAD, FOLD) and self.free[n] & self.looped <= axes]
 
     def _open(self, scope: Scope, axes: frozenset[int] | Sequence[int]) -> Scope:
         """Loops over axes, one inside the other, those of blocks innermost."""
@@ -460,7 +479,7 @@ class TileProgram:
         if name is None:
             name = home.names[key] = self._name()
             home.say(f"{name}s = fg_safe_scale({values[1]})")
-            home.say(f"{name} = fg_reciprocal({values[1]}, {name}s)")
+            home.say(f"{name} = {self.reciprocal}({values[1]}, {name}s)")
         return f"{values[0]} * {name}s * {name}"
 
     def _load(self, node: Node, scope: Scope) -> str:

@@ -176,7 +176,9 @@ class StreamProgram(TileProgram):
         self.views = {self.dims: ""}
         self.shaped |= dict.fromkeys((*self.olds, *problem.folds), True)
         if self.is_fast:  # scores have errors of 16 bits, and so will weights have
-            self.narrow |= {n for n in problem.order if n.op is DIV and self._is_score(n)}
+            moves = {n for n in problem.order if n.op is DIV and self.n in self.free[n]}
+            self.narrow |= moves | {n for n in problem.order if n.op is DIV and self._is_score(n)}
+            self.reciprocal = "fg_short_reciprocal"
         for node in problem.order:
             if any(self.shaped[s] for s in node.src):
                 self.shaped[node] = True
@@ -186,6 +188,10 @@ class StreamProgram(TileProgram):
         """True if an exp need not be better than weights that are rounded to 16 bits."""
         kept = [self._weight_type(w) for w in self.problem.weighted]
         return self.tiling.fast and bool(kept) and all(t.is_small_float for t in kept)
+
+    def _is_shared_divisor(self, node: Node) -> bool:
+        """True also of a quotient for each streamed element: every program works it out again."""
+        return super()._is_shared_divisor(node) or self.is_fast
 
     # --- where values belong ---------------------------------------------------------------------
 

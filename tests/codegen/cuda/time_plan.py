@@ -70,7 +70,8 @@ def plan(name: str, size: steps.Size) -> Schedule:
         return schedule_of(sink, Context(current(), "cuda", len(normal.buffers)))
 
 
-def _compiled(launch: Launch) -> Cubin | str:
+def compiled(launch: Launch) -> Cubin | str:
+    """A launch's machine code, or why there is none."""
     try:
         return compile_launch(launch)
     except Exception as error:
@@ -184,7 +185,7 @@ def main() -> None:
     started, made = time.monotonic(), {kernel: rendered(kernel) for kernel in counts}
     launches = {launch.key: launch for m in made.values() for launch in m.launches}
     with get_context("spawn").Pool(os.cpu_count()) as pool:
-        cubins = dict(zip(launches, pool.map(_compiled, launches.values(), 1), strict=True))
+        cubins = dict(zip(launches, pool.map(compiled, launches.values(), 1), strict=True))
     for key, cubin in cubins.items():
         if isinstance(cubin, str):
             print("NOT COMPILED", cubin[:300], launches[key].text[-1500:])
