@@ -3,8 +3,8 @@
 In: a model of `bench.steps`. Out: for each kernel the time of each of its launches, and their sums.
 A launch is repeated in a CUDA graph, so that the host has no part in what is measured: the profiler
 launches one at a time, which for short launches is the time of the host. Memory is random numbers
-of bfloat16; kernels that look places up are left out. `--list` prints the launches of the plan with
-what their memory takes at the GPU's rate, and needs no GPU.
+of bfloat16, or places from 0 to 999. `--list` prints the launches of the plan with what their
+memory takes at the GPU's rate, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from .launching import Gpu
 from .workloads import rendered
 
 ARENA = 3 << 30
+PLACES = 1 << 26  # bytes of whole numbers of each width
 REPEATS = 20
 
 
@@ -94,12 +95,21 @@ class Clock:
             cuda.copy_in(
                 gpu.driver, self.arena + place, chunk.ctypes.data, chunk.nbytes, gpu.stream
             )
+        self.places: dict[int, int] = {}  # bytes of a whole number -> memory full of such ones
+        for width in (4, 8):
+            whole = np.random.default_rng(1).integers(0, 1000, PLACES // width, f"i{width}")
+            place = self.places[width] = gpu.pool.allocate(PLACES, gpu.stream)
+            cuda.copy_in(gpu.driver, place, whole.ctypes.data, PLACES, gpu.stream)
         gpu.stream.synchronize()
 
     def packed(self, kernel: Kernel, made: KernelSource, at: int) -> tuple[list[Any], int]:
         """Functions, grids and arguments of a kernel's launches over memory from an offset on."""
         gpu, end, params = self.gpu, self.arena + (1 << 20) + at, []
         for param in params_of(kernel):
+            if _is_place(param):
+                assert _nbytes(param) <= PLACES, "more whole numbers than there are"
+                params.append(self.places[param.dtype.itemsize])
+                continue
             params.append(end)
             end += -(-_nbytes(param) // 256) * 256 + 256
         assert end + made.workspace < self.arena + ARENA, "more memory than there is"
@@ -146,9 +156,9 @@ class Clock:
         return best
 
 
-def _is_timed(kernel: Kernel) -> bool:
-    """True if no number of its inputs is a place."""
-    return all(p.dtype.is_float or p.dtype.bits <= 8 for p in params_of(kernel))
+def _is_place(param: Node) -> bool:
+    """True of whole numbers by which others may be looked up."""
+    return not param.dtype.is_float and param.dtype.bits > 8
 
 
 def show_launches(schedule: Schedule) -> None:
@@ -168,7 +178,7 @@ def main() -> None:
     """Time a plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="resnet50", choices=sorted(steps.SIZES))
-    parser.add_argument("--kinds", default="REDUCE,MAP,CONTRACT,FOLD")
+    parser.add_argument("--kinds", default="REDUCE,MAP,CONTRACT,FOLD,SCATTER,SORT,SCAN")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
@@ -180,7 +190,7 @@ def main() -> None:
         return
     kinds = given.kinds.split(",")
     counts: Counter[Kernel] = Counter(
-        i.kernel for i in schedule.items if i.kernel.kind.name in kinds and _is_timed(i.kernel)
+        i.kernel for i in schedule.items if i.kernel.kind.name in kinds
     )
     started, made = time.monotonic(), {kernel: rendered(kernel) for kernel in counts}
     launches = {launch.key: launch for m in made.values() for launch in m.launches}
