@@ -210,9 +210,8 @@ class Replay:
         self.gifts = self._gifts(given)  # results that may take a given tensor's memory
         self.pairs = self._pairs()
         self.over = [*self.written, *self.gifts.values()]
-        self.read_over = [i for i in self.over if i in params]  # the others get fresh memory
-        self._picked, self._picked_read = picker(self.over), picker(self.read_over)
-        self.alone = counts_of_leaves([expected[i].leaf for i in self.read_over])
+        self._picked = picker(self.over)
+        self._read_over([i for i in self.over if i in params])  # the others get fresh memory
         self.abouts: list[Any] = [
             About.of(concrete(root.shape, normal.values), root, device) for root in roots
         ]
@@ -231,6 +230,11 @@ class Replay:
         self.fed = bool(numbers or blocks or self.arrays_at)
         # the tensors that may be indices: a launch whose checks nobody has asked about keeps them
         self.index_at = self._index_places()
+
+    def _read_over(self, places: list[int]) -> None:
+        """Note the tensors whose memory a pass may write over: nobody else may hold them then."""
+        self.read_over, self._picked_read = places, picker(places)
+        self.alone = counts_of_leaves([self.expected[i].leaf for i in places])
 
     def _index_places(self) -> list[int]:
         return [i for i, like in enumerate(self.expected) if like.dtype.kind in "iu"]
@@ -311,8 +315,12 @@ class Replay:
                     compiled = lookup(self.normal, self.device, self.pairs if over else ())
                     found = compiled, inputs_of(self.normal, compiled, buffers=False)
                     self._plans[over] = found
-                    if over and not compiled.plan.schedule.aliases:
+                    aliases = compiled.plan.schedule.aliases
+                    if over and not aliases:
                         self._plans[False] = found  # it writes over nothing
+                    if over and self.sizes is None:
+                        taken = {place for _, place in aliases}
+                        self._read_over([i for i in self.read_over if self.params[i] in taken])
         return found
 
     def program(self, over: bool) -> Launcher | None:

@@ -65,8 +65,8 @@ LINK = "link"  # to other GPUs, which one collective uses at a time
 BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
 Key = int | str  # a slot, one of these three, or the name of a variable (behind a dot)
 FEW = 2  # kernels that are launched one by one sooner than a graph of them
-MOST_GRAPHS = 4  # of one frame, each for addresses of its own
-REMEMBERED = 8  # sets of addresses of the last runs, among which one is looked for
+MOST_GRAPHS = 8  # of one frame, each for addresses of its own
+REMEMBERED = 16  # sets of addresses of the last runs, among which one is looked for
 
 
 class Segment:

@@ -84,6 +84,47 @@ def test_a_training_step_has_the_references_values_and_is_one_graph_launch(
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+def test_a_step_that_cannot_write_over_all_its_state_writes_over_the_rest(
+    library: ctypes.CDLL,
+) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((4, 3, 8, 8)).astype("float32") for _ in range(2)]
+
+    def losses(device: str) -> tuple[list[float], dict[str, int], int]:
+        fg.random.seed(0)
+        with fg.config(device=device):
+            layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3)
+            model = nn.Sequential(*layers, nn.BatchNorm2d(4))
+            sgd = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            inputs = [fg.Tensor(a).realize() for a in arrays]
+
+            @fg.jit
+            def step(x: fg.Tensor) -> fg.Tensor:
+                sgd.zero_grad()
+                loss: fg.Tensor = (fg.tanh(model(x)) * x[:, :1, 2:-2, 2:-2]).mean()
+                loss.backward()
+                sgd.step()
+                return loss
+
+            found = [step(inputs[i % 2]).item() for i in range(6)]
+            before: dict[str, int] = {}
+            for i in range(20):  # results take turns from here on
+                last = step(inputs[i % 2])
+                before = counted(library, "graphs", "updates") if i == 13 else before
+            after = counted(library, "graphs", "updates")
+            memory = [p.entry.node.src[0].memory.address for p in model.parameters()]
+            step(inputs[0])
+            now = [p.entry.node.src[0].memory.address for p in model.parameters()]
+            kept = sum([a == b for a, b in zip(memory, now, strict=True)])
+            return [*found, last.item()], {n: after[n] - before[n] for n in after}, kept
+
+    want, *_ = losses("reference")
+    got, counts, kept = losses("cuda")
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+    assert counts == {"graphs": 6, "updates": 0}
+    assert 0 < kept < 8, kept
+
+
 def test_a_replay_whose_addresses_came_before_is_one_call_of_the_driver(
     library: ctypes.CDLL,
 ) -> None:
