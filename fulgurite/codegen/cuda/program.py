@@ -78,6 +78,7 @@ class Tiling:
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
+    peeled: int = 0  # whole blocks of a loop from which on its last one is a loop of its own
 
 
 class TileProgram:
@@ -253,6 +254,8 @@ class TileProgram:
             if self._is_ragged(axis):
                 end = f"w{axis}" if axis in self.windows else self._number(self.sizes[axis])
                 home.say(f"m{name} = a{name} < {end}")
+                whole = f"m{name} = tl.full({self._shape(frozenset({axis}))}, True, tl.int1)"
+                home.masks[home.lines[-1]] = "    " * home.indent + whole
         return name
 
     @contextmanager
@@ -329,6 +332,7 @@ class TileProgram:
             name = f"a{axis}_{number}"
             if axis in self.block:
                 inner.header = f"for r{number} in range({start}, {end}, {self.block[axis]}):"
+                inner.peeled = self._peeled(axis, number)
                 self._tile_axis(inner, axis, f"r{number}")
             elif axis in self.unrolled:
                 inner.header = f"for r{number} in tl.static_range({self.sizes[axis]}):"
@@ -340,6 +344,17 @@ class TileProgram:
                     inner.say(f"{name} = {name}.to(tl.int64)")
             scope = inner
         return scope
+
+    def _peeled(self, axis: int, number: int) -> tuple[str, str]:
+        """Loop peeling: the whole blocks of a long row, and its end, which alone has masks."""
+        size, block = self.sizes[axis], self.block[axis]
+        whole = size // block * block
+        few = whole < self.tiling.peeled * block
+        if few or not self.tiling.peeled or axis in self.windows or self.tiling.dot is not None:
+            return "", ""
+        ends = self._number(whole), self._number(size)
+        first = f"for r{number} in range(0, {ends[0]}, {block}):"
+        return first, f"for r{number} in range({ends[0]}, {ends[1]}, {block}):"
 
     def _close(self, scope: Scope, outer: Scope) -> None:
         while scope is not outer:

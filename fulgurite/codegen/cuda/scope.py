@@ -25,6 +25,8 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     names: dict[Hashable, str] = field(default_factory=dict)
     spread: set[str] = field(default_factory=set)  # axes that have tensors of some view
+    peeled: tuple[str, str] = ("", "")  # `for` lines of its whole blocks, and of the last one
+    masks: dict[str, str] = field(default_factory=dict)  # lines of masks -> those of whole blocks
 
     def say(self, line: str) -> None:
         """One line at this block's depth."""
@@ -37,8 +39,13 @@ class Scope:
     def close(self) -> None:
         """Put a finished loop into the text around it."""
         assert self.parent is not None
-        self.parent.say(self.header)
-        self.parent.lines += self.lines or ["    " * self.indent + "pass"]
+        lines = self.lines or ["    " * self.indent + "pass"]
+        whole, last = self.peeled
+        if whole and self.masks:  # accesses without masks are 16 bytes wide
+            self.parent.say(whole)
+            self.parent.lines += [self.masks.get(line, line) for line in lines]
+        self.parent.say(last if whole and self.masks else self.header)
+        self.parent.lines += lines
 
     def home(self, axes: Iterable[int]) -> Scope:
         """The outermost block in which these looped axes are bound as they are here."""

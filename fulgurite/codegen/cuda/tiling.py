@@ -39,6 +39,7 @@ class GpuTable:
     row_block: int = 16384  # elements of a row that a program holds whole
     row_bytes: int = 32  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
+    row_peel: int = 4  # whole blocks of such a row from which on its end is a loop of its own
     row_walk: int = 0  # programs for each processor that walk rows; 0: a program for each row
     row_stages: int = 2  # rows of such a program that are on their way at the same time
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
@@ -151,7 +152,7 @@ def choose_tiling(
     found = short or _fold_tiling(*held, table, narrow)
     found = replace(
         found, streaming=table.streaming, short=table.short_functions,
-        unrolled=table.unrolled_fold,
+        unrolled=table.unrolled_fold, peeled=table.row_peel,
     )  # fmt: skip
     return _walking(found, sizes, parallel, folded, table)
 
