@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...core.dtype import float32
 from ...core.node import Node, toposort
+from ...core.ops.elementwise import DIV, EXP, SUB
 from ...core.ops.index import LOAD
 from ...kernel.stream.roles import StreamedKernel, StreamProblem
 from .gluon_program import WARPGROUPS, GluonProgram, Streamed, factor_of, half, padded_axes
@@ -37,6 +39,8 @@ class GluonSumsPlan:
     block: int  # of N
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
+    columns: bool  # does the warp that copies work out what is of streamed elements alone?
+    ahead: bool  # are scores of the next block multiplied behind the sums of this one?
 
 
 def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | None:
@@ -55,7 +59,8 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
         return None
     return GluonSumsPlan(
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
-        axes, block, table.sums_buffers, table.gluon_stream_registers,
+        axes, block, table.sums_buffers, table.sums_threads, table.sums_columns,
+        table.sums_ahead,
     )  # fmt: skip
 
 
@@ -85,7 +90,8 @@ def _longest_block(problem: StreamProblem, axes: Mapping[int, int], table: GpuTa
     sums = sum([axes[w.contraction.columns[0]] for w in problem.weighted]) // 2
     above = _above([w.weights for w in problem.weighted], {p.node for p in problem.products})
     columns = sum([node.op is LOAD and problem.varies_along_n(node) for node in above])
-    each = 2 * len(problem.products) + 1 + columns  # scores, a weight in 16 bits, columns' numbers
+    each = 2 * len(problem.products) + 1  # scores, and a weight in 16 bits
+    each += 0 if table.sums_columns else columns
     fits = [b for b in table.sums_blocks if sums + each * b // 4 <= table.sums_registers]
     return fits[0] if fits else None
 
@@ -127,9 +133,65 @@ class GluonSums(GluonProgram):
     ) -> None:
         self.plan = plan
         super().__init__(value, places, plan.axes, plan.block, table)
+        self.copied = Scope(None, {}, 1)  # what the warp that copies works out as well
+        self.copying = self.copied.loop(self.n, 2)
+        self.columns: dict[str, str] = {}  # buffers of columns, by what is in them
+        self.is_copying = False
 
     def _layout(self) -> str:
         return "LS" if self.dims[1] == self.n else f"L{self.block[self.dims[1]]}"
+
+    # --- numbers of columns ----------------------------------------------------------------------
+
+    def _is_column(self, node: Node) -> bool:
+        """True if a value is one number for each streamed element, from memory."""
+        if not self.plan.columns or self.is_copying or node.dtype is not float32:
+            return False
+        of_columns = self.n in self.free[node] and self.m not in self.free[node]
+        return of_columns and any(n.op is LOAD for n in toposort([node]))
+
+    def _column(self, node: Node, spelling: str, scope: Scope) -> str:
+        """A number of each column, worked out once by the warp that copies: a row of a buffer."""
+        self.is_copying = True
+        text = spelling.format(self._value(node, self.copying))
+        self.is_copying = False
+        buffer = self.columns.get(text)
+        if buffer is None:
+            buffer = self.columns[text] = f"y{len(self.columns)}"
+            self.copying.say(f"{buffer}.index(slot).store({text})")
+        key = buffer, self.dims
+        home = scope.home([self.n])
+        if key not in home.names:
+            home.names[key] = self._name()
+            home.say(f"{home.names[key]} = {buffer}.index(slot).load({self._layout()})")
+        return home.names[key]
+
+    def _is_shifted(self, node: Node) -> bool:
+        """True for an exp of scores less a number of their column."""
+        less = node.src[0] if node.op is EXP and self.is_fast else node
+        return less is not node and less.op is SUB and self._is_column(less.src[1])
+
+    def _is_divided(self, node: Node) -> bool:
+        """True for scores that are divided by a number of their column."""
+        narrow = node.op is DIV and node in self.narrow and self.is_fast
+        return narrow and self._is_shared_divisor(node) and self._is_column(node.src[1])
+
+    def _needs(self, node: Node) -> tuple[Node, ...]:
+        if self._is_column(node):
+            return ()
+        if self._is_shifted(node):
+            return (node.src[0].src[0],)
+        return node.src[:1] if self._is_divided(node) else super()._needs(node)
+
+    def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
+        if self._is_column(node):
+            return self._column(node, "{}", scope)
+        if self._is_shifted(node):
+            shift = self._column(node.src[0].src[1], "{} * -1.442695", scope)
+            return f"fg_fast_exp2(tl.fma({values[0]}, 1.442695, {shift}))"
+        if self._is_divided(node):
+            return f"{values[0]} * {self._column(node.src[1], 'fg_div(1.0, {})', scope)}"
+        return super()._expression(node, values, scope)
 
     # --- a block ---------------------------------------------------------------------------------
 
@@ -138,26 +200,28 @@ class GluonSums(GluonProgram):
         stops = {p.node for p in self.problem.products}
         weights = [w.weights for w in self.problem.weighted]
         for node in _above(weights, stops):
-            if node.op is LOAD and self.n in self.free[node]:
+            if node.op is LOAD and self.n in self.free[node] and not self._is_column(node):
                 self._value(node, scope)
 
-    def _block(self, scope: Scope) -> None:
-        """All score products of a block, then weights and what they add, as products arrive."""
-        flying: list[str] = []  # products on their way, in their order
+    def _scores(self, slot: str, scope: Scope) -> list[str]:
+        """All score products of a block, on their way in the order in which they are needed."""
+        flying = []
         for number in self._products_in_turn():
             row, key = self.plan.products[number]
             scope.say(
-                f"c{number} = warpgroup_mma(h{row}, {self._streamed(key)}.permute((1, 0)), zero, "
-                "use_acc=False, is_async=True)"
+                f"c{number} = warpgroup_mma(h{row}, {self._streamed(key, slot)}.permute((1, 0)), "
+                "zero, use_acc=False, is_async=True)"
             )
             flying.append(f"c{number}")
-            product = self.problem.products[number].node
-            scope.names[product, (self.m, self.n)] = f"c{number}"
+        return flying
+
+    def _sums(self, flying: list[str], scope: Scope) -> None:
+        """Weights of a block and what they add, as products arrive."""
+        for number, product in enumerate(self.problem.products):
+            scope.names[product.node, (self.m, self.n)] = f"c{number}"
         for number in self._in_turn():
             weighted = self.problem.weighted[number]
-            needed = _needed(self.problem, weighted.weights)
-            for name in [name for name in flying if name in {f"c{i}" for i in needed}]:
-                self._wait(name, flying, scope)
+            self._arrived(weighted.weights, flying, scope)
             weights = self._value(weighted.weights, scope)
             ragged = self._ragged_masks([self.n], scope)
             if ragged:  # what is beyond an end may be NaN, and 0 times that
@@ -166,11 +230,32 @@ class GluonSums(GluonProgram):
             narrow = half(self.plan.streamed[0].spec.dtype)
             scope.say(f"w{number} = tl.broadcast_to({weights}, {shape}).to({narrow})")
             scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
-            values = self._streamed(self.plan.values[number])
+            if self.plan.ahead and flying and flying[-1][0] == "c":
+                self._wait(flying[-1], flying, scope)  # from before this turn: all at once
+            values = self._streamed(self.plan.values[number], "slot")
             scope.say(f"f{number} = warpgroup_mma(w{number}, {values}, f{number}, is_async=True)")
             flying.append(f"f{number}")
-        for name in list(flying):
+
+    def _arrived(self, weights: Node, flying: list[str], scope: Scope) -> None:
+        """Wait for products that weights need, and work out what needs those alone that are there."""
+        needed = [f"c{i}" for i in _needed(self.problem, weights)]
+        late = [name for name in flying if name in needed]
+        for name in late[-1:] if self.plan.ahead else late:
+            missing = {int(n[1:]) for n in flying if n in needed}
+            for node in self._ready_before(weights, missing):
+                self._value(node, scope)
             self._wait(name, flying, scope)
+
+    def _ready_before(self, weights: Node, missing: set[int]) -> list[Node]:
+        """What is worked out from products that are there, for what is not."""
+        late = {self.problem.products[i].node for i in missing}
+        order = toposort([weights])
+        for node in order:
+            if any(s in late for s in node.src):
+                late.add(node)
+        found = [s for node in order if node in late for s in node.src if s not in late]
+        there = {p.node for p in self.problem.products} - late
+        return [n for n in dict.fromkeys(found) if n not in there and there & {*toposort([n])}]
 
     def _in_turn(self) -> list[int]:
         """Weighted sums, those first whose weights need fewest products."""
@@ -179,19 +264,22 @@ class GluonSums(GluonProgram):
         return sorted(count, key=lambda i: needed[i])
 
     def _products_in_turn(self) -> list[int]:
-        """Score products, those first that are waited for first."""
-        turns = [_needed(self.problem, self.problem.weighted[i].weights) for i in self._in_turn()]
+        """Score products, those first that are waited for first: of an exp before others."""
+        weights = [self.problem.weighted[i].weights for i in self._in_turn()]
+        exps = [n for n in toposort(weights) if n.op is EXP]
+        turns = [_needed(self.problem, node) for node in (*exps, *weights)]
         found = dict.fromkeys([i for needed in turns for i in sorted(needed)])
         return [*found, *[i for i in range(len(self.plan.products)) if i not in found]]
 
     def _wait(self, name: str, flying: list[str], scope: Scope) -> None:
-        """Wait for a product; those before it are there as well, but have not been named."""
-        behind = len(flying) - 1 - flying.index(name)
-        scope.say(f"{name} = warpgroup_mma_wait(num_outstanding={behind}, deps=({name},))")
-        flying.remove(name)
+        """Wait for a product, and so for all before it."""
+        there = flying[: flying.index(name) + 1]
+        del flying[: len(there)]
+        names = ", ".join(there)
+        scope.say(f"{names} = warpgroup_mma_wait(num_outstanding={len(flying)}, deps=({names},))")
 
-    def _streamed(self, place: int) -> str:
-        return f"b{place}.index(slot).reshape({self._sides(self.plan.streamed[place])})"
+    def _streamed(self, place: int, slot: str) -> str:
+        return f"b{place}.index({slot}).reshape({self._sides(self.plan.streamed[place])})"
 
     def _sides(self, one: Streamed) -> str:
         return f"[{one.spec.block[-2]}, {one.spec.block[-1]}]"
@@ -201,15 +289,10 @@ class GluonSums(GluonProgram):
     def _consumed(self) -> list[str]:
         """What a warpgroup does: the loop, then the stores."""
         top = Scope(None, {}, 1)
-        inner = top.loop(self.n, 1)
-        inner.header = f"for r1 in range(start, end, {self.plan.block}):"
-        inner.say(f"slot = it % {self.plan.buffers}")
-        self._early(inner)
-        inner.say(f"mbarrier.wait(there.index(slot), it // {self.plan.buffers} & 1)")
-        self._block(inner)
-        inner.say("mbarrier.arrive(free.index(slot), count=1)")
-        inner.say("it += 1")
-        self._close(inner, top)
+        if self.plan.ahead:
+            self._loop_ahead(top)
+        else:
+            self._loop(top)
         for number, state in enumerate(self.problem.states):
             self._call(state.fold, f"f{number}", top)
         for store in self.problem.streaming.stores:
@@ -217,10 +300,65 @@ class GluonSums(GluonProgram):
                 self._store(store, self._value(store.src[0], top), top)
         return top.lines
 
+    def _loop(self, top: Scope) -> None:
+        """Scores of a block, then its sums."""
+        inner = top.loop(self.n, 1)
+        inner.header = f"for r1 in range(start, end, {self.plan.block}):"
+        self._begun(inner)
+        inner.say(self._there("it"))
+        flying = self._scores("slot", inner)
+        self._sums(flying, inner)
+        self._wait(flying[-1], flying, inner)
+        inner.say("mbarrier.arrive(free.index(slot), count=1)")
+        inner.say("it += 1")
+        self._close(inner, top)
+
+    def _loop_ahead(self, top: Scope) -> None:
+        """Sums of a block, and scores of the next behind them; the last block stands alone.
+
+        Sums are waited for in the loop they began in: the assembler takes the multiplications one
+        by one where a sum that has begun meets its zeros.
+        """
+        sums = ", ".join([f"f{number}" for number in self._in_turn()])  # their zeros come first
+        top.say(f"{sums} = warpgroup_mma_wait(num_outstanding=0, deps=({sums},))")
+        top.say(self._there("it"))
+        flying = self._scores("it", top)
+        self._wait(flying[0], flying, top)
+        before = list(top.lines)
+        top.lines.clear()
+        inner = top.loop(self.n, 1)
+        inner.header = f"for r1 in range(start, end - {self.plan.block}, {self.plan.block}):"
+        self._begun(inner)
+        waiting = list(flying)
+        self._sums(waiting, inner)
+        inner.say(self._there("(it + 1)"))
+        scores = self._scores(f"(it + 1) % {self.plan.buffers}", inner)
+        waiting += scores
+        self._wait(scores[0], waiting, inner)
+        inner.say("mbarrier.arrive(free.index(slot), count=1)")
+        inner.say("it += 1")
+        last = Scope(top, {self.n: 3}, 1)
+        self._begun(last)
+        self._sums(flying, last)
+        self._wait(flying[-1], flying, last)
+        top.lines += before
+        self._close(inner, top)
+        top.say(f"r1 = start + it * {self.plan.block}")
+        top.lines += last.lines
+
+    def _begun(self, scope: Scope) -> None:
+        scope.say(f"slot = it % {self.plan.buffers}")
+        if not self.plan.ahead:
+            self._early(scope)
+
+    def _there(self, block: str) -> str:
+        count = self.plan.buffers
+        return f"mbarrier.wait(there.index({block} % {count}), {block} // {count} & 1)"
+
     def _buffers(self) -> list[str]:
         held = [f"q{i}" for i in range(len(self.plan.held))]
         return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
-                "rows_there", "there", "free"]  # fmt: skip
+                *self.columns.values(), "rows_there", "there", "free"]  # fmt: skip
 
     def _produce(
         self, names: Sequence[str], place: Sequence[str], maps: Sequence[str]
@@ -228,7 +366,10 @@ class GluonSums(GluonProgram):
         """The warp that copies: the rows of both warpgroups, then blocks in turn."""
         plan, count = self.plan, len(self.plan.held)
         given = ", ".join([*maps, *self._buffers(), *names])
-        lines = ["@gluon.jit", f"def produce({given}):", *place]
+        lines = ["@gluon.jit", f"def produce({given}):"]
+        if self.columns:
+            lines.append("    LS: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, 1], [1, 0])")
+        lines += [*place, *self.copied.lines]
         for w in WARPGROUPS:
             sizes = " + ".join([f"d{i}.block_type.nbytes" for i in range(count)])
             lines.append(f"    mbarrier.expect(rows_there.index({w}), {sizes})")
@@ -245,6 +386,9 @@ class GluonSums(GluonProgram):
         for i, one in enumerate(plan.streamed):
             lines.append(f"        tma_load(d{count + i}, {self._at(one, 'r1')}, "
                          f"there.index(slot), b{i}.index(slot))")  # fmt: skip
+        lines += self.copying.lines
+        if self.columns:
+            lines.append("        mbarrier.arrive(there.index(slot), count=1)")
         return [*lines, "        it += 1", "", ""]
 
     def _at(self, one: Streamed, own: str) -> str:
@@ -285,7 +429,11 @@ class GluonSums(GluonProgram):
             sides = ", ".join(map(str, one.spec.block))
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.{one.spec.dtype}, "
                          f"[{count}, {sides}], d{place}.layout)")  # fmt: skip
-        barriers = (("rows_there", len(WARPGROUPS), 1), ("there", plan.buffers, 1),
+        for name in self.columns.values():
+            lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
+                         f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
+        full = 2 if self.columns else 1  # the copy engine, and the warp itself
+        barriers = (("rows_there", len(WARPGROUPS), 1), ("there", plan.buffers, full),
                     ("free", plan.buffers, len(WARPGROUPS)))  # fmt: skip
         for name, count, arrivals in barriers:
             lines += [

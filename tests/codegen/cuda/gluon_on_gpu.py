@@ -2,13 +2,14 @@
 
 From the repository's root. Products of every layout, epilogue and tile, and folds with every mask,
 at 150 and 90 random shapes on fresh random numbers, over poisoned results. What: `products` or
-`folds` alone, a number as a seed (else the time of day), `compile` to compile all texts and run
-none, which needs no GPU. One line for all families, and one for each shape that is wrong. It ends
+`folds` alone, names of folds, fields of the table (`sums_ahead=True`), a number as a seed (else the
+time of day), `compile` to compile all texts and run none, which needs no GPU. One line for all families, and one for each shape that is wrong. It ends
 at the first kernel that hangs.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 import time
@@ -107,20 +108,27 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
     return found
 
 
-def fold_cases(rng: np.random.Generator) -> list[Case]:
-    """All folds with heads of all sizes in turn."""
+def fold_cases(rng: np.random.Generator, arguments: Sequence[str] = ()) -> list[Case]:
+    """All folds, or those that are named, with heads of all sizes in turn."""
     found: list[Case] = []
     every: Sequence[Any] = (*folds.FOLDS, *folds.GRADIENTS)
-    for one in every:
+    asked = [one for one in every if one.name in arguments]
+    for one in asked or every:
         for number in range(SHAPES):
             d = (64, 128, 32, 80, 256)[number % 5]
             b, m, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (1, 500), (64, 600)))
             table = replace(folds.GLUON, processors=1, gluon_edges=number % 4 > 1)
-            table = replace(table, stream_fast_exp=bool(number % 2))
+            table = replace(table, stream_fast_exp=bool(number % 2), **given_table(arguments))
             inputs = one.inputs(b, 4, m, n, d)
             made = case(one.name, (b, m, n, d), one, inputs, table, one.exact, rng)
             found += [] if made is None else [made]
     return found
+
+
+def given_table(arguments: Sequence[str]) -> dict[str, Any]:
+    """Fields of the table, to be tried."""
+    given = [one.split("=", 1) for one in arguments if "=" in one]
+    return {name: ast.literal_eval(value) for name, value in given}
 
 
 def compiled(cases: Sequence[Case]) -> dict[object, Any]:
@@ -151,7 +159,9 @@ def compared(result: Array, want: Array) -> str:
     got = result.astype(np.float64).reshape(want.shape)
     nan = np.isnan(want)  # rows that a mask leaves nothing of
     if (np.isnan(got) & ~nan).any():
-        return f"{int(np.isnan(got).sum())} of {got.size} elements are NaN"
+        where = np.argwhere(np.isnan(got) & ~nan)
+        span = ", ".join([f"{a} to {b}" for a, b in zip(where.min(0), where.max(0), strict=True)])
+        return f"{len(where)} of {got.size} elements are NaN, at {span}"
     got, want = np.where(nan, 0, got), np.where(nan, 0, want)
     error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-300))
     far = float(np.abs(got - want).max() / max(float(np.abs(want).max()), 1e-300))
@@ -163,7 +173,7 @@ def main(arguments: Sequence[str]) -> None:
     seed = next((int(a) for a in arguments if a.isdigit()), int(time.time()))
     rng = np.random.default_rng(seed)
     cases = [] if "folds" in arguments else product_cases(rng)
-    cases += [] if "products" in arguments else fold_cases(rng)
+    cases += [] if "products" in arguments else fold_cases(rng, arguments)
     cubins = compiled(cases)
     if "compile" in arguments:
         return
