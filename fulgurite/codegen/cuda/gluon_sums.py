@@ -41,6 +41,7 @@ class GluonSumsPlan:
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     columns: bool  # does the warp that copies work out what is of streamed elements alone?
     ahead: bool  # are scores of the next block multiplied behind the sums of this one?
+    tight: bool  # have weights of one sum alone registers while that is multiplied?
 
 
 def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | None:
@@ -60,7 +61,7 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
     return GluonSumsPlan(
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
         axes, block, table.sums_buffers, table.sums_threads, table.sums_columns,
-        table.sums_ahead,
+        table.sums_ahead, _is_tight(problem, axes, block, table),
     )  # fmt: skip
 
 
@@ -87,13 +88,29 @@ def _factors(
 
 def _longest_block(problem: StreamProblem, axes: Mapping[int, int], table: GpuTable) -> int | None:
     """How many streamed elements a thread has registers for: 64 rows are over 128 threads."""
-    sums = sum([axes[w.contraction.columns[0]] for w in problem.weighted]) // 2
     above = _above([w.weights for w in problem.weighted], {p.node for p in problem.products})
     columns = sum([node.op is LOAD and problem.varies_along_n(node) for node in above])
-    each = 2 * len(problem.products) + 1  # scores, and a weight in 16 bits
-    each += 0 if table.sums_columns else columns
-    fits = [b for b in table.sums_blocks if sums + each * b // 4 <= table.sums_registers]
+    each = len(problem.products) + 0.5  # scores, and a weight in 16 bits
+    each += 0 if table.sums_columns else columns / 2
+    most = table.sums_registers
+    fits = [b for b in table.sums_blocks if _registers(problem, axes, b, each) <= most]
     return fits[0] if fits else None
+
+
+def _registers(
+    problem: StreamProblem, axes: Mapping[int, int], block: int, each: float
+) -> float:
+    """Registers of a thread for all sums, and for so many numbers of each score."""
+    sums = sum([axes[w.contraction.columns[0]] for w in problem.weighted])
+    return sums / 2 + each * block / 2
+
+
+def _is_tight(
+    problem: StreamProblem, axes: Mapping[int, int], block: int, table: GpuTable
+) -> bool:
+    """True if weights of all sums and scores at the same time are too many."""
+    each = len(problem.products) + 0.5 * len(problem.weighted)
+    return _registers(problem, axes, block, each) > table.sums_registers
 
 
 def _shared(
@@ -230,7 +247,7 @@ class GluonSums(GluonProgram):
             narrow = half(self.plan.streamed[0].spec.dtype)
             scope.say(f"w{number} = tl.broadcast_to({weights}, {shape}).to({narrow})")
             scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
-            if self.plan.ahead and flying and flying[-1][0] == "c":
+            if flying and self.plan.ahead and (flying[-1][0] == "c" or self.plan.tight):
                 self._wait(flying[-1], flying, scope)  # from before this turn: all at once
             values = self._streamed(self.plan.values[number], "slot")
             scope.say(f"f{number} = warpgroup_mma(w{number}, {values}, f{number}, is_async=True)")
