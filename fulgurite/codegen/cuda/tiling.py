@@ -94,7 +94,7 @@ class GpuTable:
     gluon_sums: bool = False  # that of gradients, gluon_sums.py: on when it was run on a GPU
     sums_blocks: tuple[int, ...] = (64, 32)  # streamed elements of its blocks, the longest that fits
     sums_registers: int = 216  # of a thread, for its sums, scores and weights
-    sums_threads: tuple[int, int] = (240, 32)  # registers of threads that multiply, and that copy
+    sums_threads: tuple[int, int] = (240, 24)  # registers of threads that multiply, and that copy
     sums_columns: bool = False  # what is of streamed elements alone is worked out by who copies
     sums_ahead: bool = False  # scores of the next block are multiplied behind the sums of this one
     sums_buffers: int = 2
