@@ -98,6 +98,7 @@ class GluonProgram(StreamProgram):
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
         self.tall = len(WARPGROUPS) * self.rows
+        self.processors = table.processors if table.gluon_persistent else 0
 
     def has_narrow_weights(self, dtype: str) -> bool:
         """True if weights of all sums may be rounded to the 16-bit type of their values."""
@@ -188,11 +189,17 @@ class GluonProgram(StreamProgram):
         """Lines of every role: the tile of a program, and from where to where it streams."""
         top = Scope(None, {}, 1)
         count = -(-self.sizes[self.m] // self.tall)
-        top.say("left = gl.program_id(0)")
+        top.say(f"left = {'tile' if self.walks else 'gl.program_id(0)'}")
+        if self.walks:
+            self._number(self.tiles)  # an argument
         tiles = self._number(count)
         most = any(dict(test.index[1]).get(self.n, 0) < 0 for test in self.problem.skips)
-        last = f"{tiles} - 1 - left % {tiles}" if most else f"left % {tiles}"
-        top.say(f"first = ({last}) * {self.tall}")  # those with most to do begin first
+        place = f"left % {tiles}"
+        if self.walks and self.problem.skips:  # much and little to do in turns
+            top.say(f"half = left % {tiles} // 2")
+            place = f"gl.where(left % {tiles} % 2 == 0, half, {tiles} - 1 - half)"
+        place = f"{tiles} - 1 - {place}" if most else place
+        top.say(f"first = ({place}) * {self.tall}")  # those with most to do begin first
         top.say(f"left = left // {tiles}")
         others = [a for a in (*self.problem.batch_axes, *self.problem.m_axes) if a != self.m]
         for axis in reversed(others):
@@ -205,6 +212,30 @@ class GluonProgram(StreamProgram):
         top.say(f"start = gl.minimum({start}, ({size} - 1) // {block} * {block})")
         top.say(f"end = gl.maximum({end}, start + 1)")
         return top.lines
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of rows, of all steps of the batch."""
+        found = -(-self.sizes[self.m] // self.tall)
+        for axis in (*self.problem.batch_axes, *self.problem.m_axes):
+            found *= 1 if axis == self.m else self.sizes[axis]
+        return found
+
+    @property
+    def walks(self) -> bool:
+        """True if programs walk tiles: a persistent grid."""
+        return 0 < self.processors < self.tiles
+
+    def _walk(self, lines: Sequence[str]) -> list[str]:
+        """A role's lines for each tile of a program; pairs of tiles where some are longer."""
+        if not self.walks:
+            return ["    it = 0", *lines]
+        each, count = 2 if self.problem.skips else 1, self._number(self.tiles)
+        first = "gl.program_id(0)" if each == 1 else f"gl.program_id(0) * {each}"
+        step = "gl.num_programs(0)" if each == 1 else f"gl.num_programs(0) * {each}"
+        found = ["    it = 0", "    turn = 0", f"    for pair in range({first}, {count}, {step}):"]
+        found.append(f"        for tile in range(pair, gl.minimum(pair + {each}, {count})):")
+        return [*found, *["        " + line for line in lines], "            turn += 1"]
 
     def _names(self, factors: Iterable[Node]) -> tuple[list[Argument], list[str]]:
         """Arguments beside the factors of products, and their names."""
@@ -226,11 +257,9 @@ class GluonProgram(StreamProgram):
             source.tensor_map(f"d{i}", one.spec._replace(param=self.places[one.spec.param].value))
             for i, one in enumerate(factors)
         ]
-        tiles = -(-self.sizes[self.m] // self.tall)
-        for axis in (*self.problem.batch_axes, *self.problem.m_axes):
-            tiles *= 1 if axis == self.m else self.sizes[axis]
+        grid = min(self.processors, self.tiles) if self.walks else self.tiles
         text = definitions("\n".join(lines)) + "\n".join(lines) + "\n"
-        return Launch(text, "kernel", tiles, 4, 1, (*maps, *arguments), "gluon")
+        return Launch(text, "kernel", grid, 4, 1, (*maps, *arguments), "gluon")
 
 
 def half(dtype: str) -> str:

@@ -24,7 +24,7 @@ from ...core.ops.leaf import CONST
 from ...kernel.stream.online import State
 from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
 from . import gluon_roles as roles
-from .gluon_program import GluonProgram, Streamed, factor_of, half, padded_axes
+from .gluon_program import WARPGROUPS, GluonProgram, Streamed, factor_of, half, padded_axes
 from .scope import Scope
 from .source import Launch, Place
 from .spelling import combine, computing, identity
@@ -49,6 +49,7 @@ class GluonStreamPlan:
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     pingpong: bool  # do warpgroups multiply in turns?
+    persistent: bool  # do programs walk tiles?
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -72,7 +73,9 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
     how = table.gluon_stream_registers, table.gluon_pingpong
-    return GluonStreamPlan(queries, keys, values, *sizes, *how)
+    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * rows))
+    persistent = table.gluon_persistent and tiles > table.processors
+    return GluonStreamPlan(queries, keys, values, *sizes, *how, persistent)
 
 
 def _is_circular(problem: StreamProblem, weighted: WeightedSum) -> bool:
@@ -214,23 +217,21 @@ class GluonStream(GluonProgram):
         top = Scope(None, {}, 1)
         peeled = Scope(top, {self.n: 1}, 1)
         self._rows(peeled, first=True)
-        head = [*roles.FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
+        head = [*roles.first_scores(self.plan), "    r1 = start", *top.lines, *peeled.lines]
         head += ["    packed = gl.convert_layout(weights, LP)"]
-        head += [f"    if start + {self.plan.block} < end:", *roles.keys_there(self.plan, "1", 2)]
+        head += [f"    if start + {self.plan.block} < end:", *roles.keys_there(self.plan, "it + 1", 2)]
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)
         before = list(inner.lines)
         inner.lines.clear()
         self._repaired(inner)
-        shape = f"{self.plan.rows}, {self.plan.block}"
         loop = [
             f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
             *roles.scores(self.plan), *before, *roles.summed(self.plan), *inner.lines,
             "        packed = gl.convert_layout(weights, LP)", "        it += 1",
         ]  # fmt: skip
-        zeros = [f"    zero = gl.zeros([{shape}], gl.float32, LS)"]
-        found = [*zeros, *head, *top.lines, *loop, *roles.last_sum(self.plan)]
+        found = [*head, *top.lines, *loop, *roles.last_sum(self.plan)]
         top.lines.clear()
         for number, state in enumerate(self.problem.states):
             if state is not self._sum.state:
@@ -248,8 +249,8 @@ class GluonStream(GluonProgram):
         consumed = self._consumed()
         arguments, names = self._names([self._sum.values])
         lines = [
-            *roles.producer(plan, self.m, self.n, names, place),
-            *roles.consumer(plan, names, place, consumed),
+            *roles.producer(plan, self.m, self.n, names, place, self._walk),
+            *roles.consumer(plan, names, place, consumed, self._walk),
             *roles.whole(plan, names),
         ]
         return self._launch(lines, (plan.queries, plan.keys, plan.values), arguments)
