@@ -32,7 +32,7 @@ from fulgurite.codegen.cuda.tiling import HOPPER  # noqa: E402
 from fulgurite.core.dtype import array_of_bits, dtype_of  # noqa: E402
 from fulgurite.graph.ir.reshape_groups import CannotLower  # noqa: E402
 from tests.codegen.cuda import folds, products  # noqa: E402
-from tests.codegen.cuda.workloads import rendered, scheduled  # noqa: E402
+from tests.codegen.cuda.workloads import ordered, rendered  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 SHAPES = 15  # of each product and each fold
@@ -61,7 +61,7 @@ def case(
     exact: Callable[..., tuple[Array, ...]], rng: np.random.Generator,
 ) -> Case | None:  # fmt: skip
     """A kernel in the form of a table; None if it is not that form."""
-    schedule = scheduled(build, inputs)
+    schedule, order = ordered(build, inputs)
     if len(schedule.items) != 1:
         return None
     (item,) = schedule.items
@@ -75,8 +75,8 @@ def case(
     arrays = []
     for slot in (*item.reads, *item.writes):
         known: Any = schedule.slots[slot]
-        if slot < len(given):
-            arrays.append(given[slot])
+        if slot < len(order):
+            arrays.append(given[order[slot]])
         elif known.bits is not None:
             arrays.append(np.array(array_of_bits(known.bits, known.dtype)))
         else:

@@ -27,7 +27,7 @@ from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.core.dtype import array_of_bits, dtype_of
 from tests.codegen.cuda.folds import FOLDS, GRADIENTS
-from tests.codegen.cuda.workloads import rendered, scheduled
+from tests.codegen.cuda.workloads import ordered, rendered
 
 Array = np.ndarray[Any, Any]
 ROUNDS, REPEATS = 3, 10
@@ -50,7 +50,7 @@ class Work:
         every: Sequence[Any] = (*FOLDS, *GRADIENTS)
         one = next(fold for fold in every if fold.name == self.name)
         self.text, inputs = text, one.inputs(b, h, n, n, d)
-        schedule = scheduled(one, inputs)
+        schedule, order = ordered(one, inputs)
         (item,) = schedule.items
         self.made = {name: rendered(item.kernel, table) for name, table in tables.items()}
         products = 2 if one in FOLDS else (3 if one.rows else 4)
@@ -59,8 +59,8 @@ class Work:
         places = [*item.reads, *item.writes]
         for slot in places:
             known: Any = schedule.slots[slot]
-            if slot < len(inputs):
-                self.slots.append(inputs[slot])
+            if slot < len(order):
+                self.slots.append(inputs[order[slot]])
             elif known.bits is not None:
                 self.slots.append((np.array(array_of_bits(known.bits, known.dtype)), ""))
             else:
