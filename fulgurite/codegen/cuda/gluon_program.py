@@ -27,7 +27,7 @@ from .spelling import definitions, type_name
 from .stream import StreamProgram, is_one_pass, other_folds, rows_of
 from .tiling import GpuTable, power
 
-WARPGROUPS = ("0", "1")  # that multiply
+WARPGROUPS = 2  # that multiply, unless a plan has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def padded_axes(problem: StreamProblem, table: GpuTable) -> dict[int, int] | Non
         2 * problem.sizes[rows_of(problem)] <= table.warpgroup_rows
     ):  # the other form has smaller tiles
         return None
-    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * table.warpgroup_rows))
+    tiles = problem.batch * -(-problem.m // (WARPGROUPS * table.warpgroup_rows))
     return None if 2 * tiles < table.processors or problem.n < table.stream_least else found
 
 
@@ -88,7 +88,7 @@ class GluonProgram(StreamProgram):
 
     def __init__(
         self, value: StreamedKernel, places: Sequence[Place], held: Mapping[int, int], block: int,
-        table: GpuTable,
+        table: GpuTable, warpgroups: int = WARPGROUPS,
     ) -> None:  # fmt: skip
         axes = (rows_of(value.problem), value.problem.n_axes[0], *held)
         blocks = (table.warpgroup_rows, block, *held.values())
@@ -97,7 +97,7 @@ class GluonProgram(StreamProgram):
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
-        self.tall = len(WARPGROUPS) * self.rows
+        self.tall = warpgroups * self.rows
         self.processors = table.processors if table.gluon_persistent else 0
 
     def has_narrow_weights(self, dtype: str) -> bool:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .gluon_program import WARPGROUPS
-
 if TYPE_CHECKING:
     from .gluon_program import Streamed
     from .gluon_stream import GluonStreamPlan
@@ -117,11 +115,11 @@ def producer(
 
     rows = [
         line
-        for w in WARPGROUPS
+        for w in range(plan.warpgroups)
         for line in (
             *[line.format(w) for line in free],
             f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
-            f"    tma_load(d0, {at(plan.queries, f'first + {int(w) * plan.rows}')}, "
+            f"    tma_load(d0, {at(plan.queries, f'first + {w * plan.rows}')}, "
             f"queries_there.index({w}), qs.index({w}))",
         )
     ]
@@ -179,35 +177,37 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
         f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
         for name, tensor, count, one in (
-            ("qs", "d0", len(WARPGROUPS), plan.queries), ("ks", "d1", plan.buffers, plan.keys),
+            ("qs", "d0", plan.warpgroups, plan.queries), ("ks", "d1", plan.buffers, plan.keys),
             ("vs", "d2", plan.buffers, plan.values),
         )
     ]  # fmt: skip
     rows = ["queries_there", *(["queries_free"] if plan.persistent else [])]
     barriers = [
         f"    {name} = gl.allocate_shared_memory(gl.int64, "
-        f"[{len(WARPGROUPS) if name in rows else plan.buffers}, 1], "
+        f"[{plan.warpgroups if name in rows else plan.buffers}, 1], "
         "mbarrier.MBarrierLayout())"
         for name in (*rows, *RINGS)
     ]
     if plan.pingpong:
         barriers += [
-            f"    turns = gl.allocate_shared_memory(gl.int64, [{len(WARPGROUPS)}, 1], "
+            f"    turns = gl.allocate_shared_memory(gl.int64, [{plan.warpgroups}, 1], "
             "mbarrier.MBarrierLayout())",
-            f"    for i in gl.static_range({len(WARPGROUPS)}):",
+            f"    for i in gl.static_range({plan.warpgroups}):",
             "        mbarrier.init(turns.index(i), count=1)",
         ]
     starts = [
-        f"        mbarrier.init({name}.index(i), count={2 if name.endswith('free') else 1})"
+        f"        mbarrier.init({name}.index(i), count={plan.warpgroups if name.endswith('free') else 1})"
         for name in RINGS
     ]
-    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])
+    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(plan.warpgroups)])
     given, copies = plan.registers
+    warps = [4] * (plan.warpgroups - 1) + [1]
+    registers = [given] * (plan.warpgroups - 1) + [copies]
     return [
         "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
-        f"    for i in gl.static_range({len(WARPGROUPS)}):",
+        f"    for i in gl.static_range({plan.warpgroups}):",
         *[f"        mbarrier.init({name}.index(i), count=1)" for name in rows],
         f"    for i in gl.static_range({plan.buffers}):", *starts,
-        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "
-        f"[{given}, {copies}])",
+        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], {warps}, "
+        f"{registers})",
     ]  # fmt: skip

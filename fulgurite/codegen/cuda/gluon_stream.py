@@ -50,6 +50,7 @@ class GluonStreamPlan:
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     pingpong: bool  # do warpgroups multiply in turns?
     persistent: bool  # do programs walk tiles?
+    warpgroups: int  # that multiply
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -72,10 +73,13 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    how = table.gluon_stream_registers, table.gluon_pingpong
-    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * rows))
+    warpgroups, registers = WARPGROUPS, table.gluon_stream_registers
+    if max(depth, width) <= table.gluon_trio_width:  # registers are enough for three
+        warpgroups, registers = 3, table.gluon_trio_registers
+    tiles = problem.batch * -(-problem.m // (warpgroups * rows))
     persistent = table.gluon_persistent and tiles > table.processors
-    return GluonStreamPlan(queries, keys, values, *sizes, *how, persistent)
+    how = registers, table.gluon_pingpong and warpgroups == WARPGROUPS, persistent, warpgroups
+    return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
 def _is_circular(problem: StreamProblem, weighted: WeightedSum) -> bool:
@@ -106,7 +110,8 @@ class GluonStream(GluonProgram):
         self.plan = plan
         (k,), (d,) = plan.keys.axes[-1:], plan.values.axes[-1:]
         self.d = d
-        super().__init__(value, places, {k: plan.depth, d: plan.width}, plan.block, table)
+        held = {k: plan.depth, d: plan.width}
+        super().__init__(value, places, held, plan.block, table, plan.warpgroups)
 
     # --- a block ---------------------------------------------------------------------------------
 

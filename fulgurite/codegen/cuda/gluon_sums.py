@@ -56,7 +56,7 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
     count = len(problem.products)
     held, of_rows = _shared(factors[:count])
     streamed, of_blocks = _shared(factors[count:])
-    if len(WARPGROUPS) * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
+    if WARPGROUPS * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
         return None
     return GluonSumsPlan(
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
@@ -310,6 +310,8 @@ class GluonSums(GluonProgram):
             self._loop_ahead(top)
         else:
             self._loop(top)
+        if self.walks:
+            top.say("mbarrier.arrive(rows_free.index(W), count=1)")
         for number, state in enumerate(self.problem.states):
             self._call(state.fold, f"f{number}", top)
         for store in self.problem.streaming.stores:
@@ -339,7 +341,7 @@ class GluonSums(GluonProgram):
         sums = ", ".join([f"f{number}" for number in self._in_turn()])  # their zeros come first
         top.say(f"{sums} = warpgroup_mma_wait(num_outstanding=0, deps=({sums},))")
         top.say(self._there("it"))
-        flying = self._scores("it", top)
+        flying = self._scores(f"it % {self.plan.buffers}", top)
         self._wait(flying[0], flying, top)
         before = list(top.lines)
         top.lines.clear()
@@ -360,8 +362,11 @@ class GluonSums(GluonProgram):
         self._wait(flying[-1], flying, last)
         top.lines += before
         self._close(inner, top)
-        top.say(f"r1 = start + it * {self.plan.block}")
+        top.say(f"r1 = start + (it - begin) * {self.plan.block}")
         top.lines += last.lines
+        if self.walks:
+            top.say(f"mbarrier.arrive(free.index(it % {self.plan.buffers}), count=1)")
+            top.say("it += 1")
 
     def _begun(self, scope: Scope) -> None:
         scope.say(f"slot = it % {self.plan.buffers}")
@@ -375,7 +380,8 @@ class GluonSums(GluonProgram):
     def _buffers(self) -> list[str]:
         held = [f"q{i}" for i in range(len(self.plan.held))]
         return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
-                *self.columns.values(), "rows_there", "there", "free"]  # fmt: skip
+                *self.columns.values(), "rows_there", "there", "free",
+                *(["rows_free"] if self.walks else [])]  # fmt: skip
 
     def _produce(
         self, names: Sequence[str], place: Sequence[str], maps: Sequence[str]
@@ -383,30 +389,32 @@ class GluonSums(GluonProgram):
         """The warp that copies: the rows of both warpgroups, then blocks in turn."""
         plan, count = self.plan, len(self.plan.held)
         given = ", ".join([*maps, *self._buffers(), *names])
-        lines = ["@gluon.jit", f"def produce({given}):"]
+        head = ["@gluon.jit", f"def produce({given}):"]
         if self.columns:
-            lines.append("    LS: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, 1], [1, 0])")
-        lines += [*place, *self.copied.lines]
-        for w in WARPGROUPS:
+            head.append("    LS: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, 1], [1, 0])")
+        lines = [*place, *self.copied.lines]
+        for w in range(WARPGROUPS):
             sizes = " + ".join([f"d{i}.block_type.nbytes" for i in range(count)])
+            if self.walks:
+                lines.append(f"    mbarrier.wait(rows_free.index({w}), (turn & 1) ^ 1)")
             lines.append(f"    mbarrier.expect(rows_there.index({w}), {sizes})")
             for i, one in enumerate(plan.held):
-                where = self._at(one, f"first + {int(w) * self.rows}")
+                where = self._at(one, f"first + {w * self.rows}")
                 lines.append(f"    tma_load(d{i}, {where}, rows_there.index({w}), q{i}.index({w}))")
         sizes = " + ".join([f"d{count + i}.block_type.nbytes" for i in range(len(plan.streamed))])
         lines += [
-            "    it = 0", f"    for r1 in range(start, end, {plan.block}):",
+            f"    for r1 in range(start, end, {plan.block}):",
             f"        slot = it % {plan.buffers}",
             f"        mbarrier.wait(free.index(slot), (it // {plan.buffers} & 1) ^ 1)",
             f"        mbarrier.expect(there.index(slot), {sizes})",
-        ]  # fmt: skip
+        ]
         for i, one in enumerate(plan.streamed):
             lines.append(f"        tma_load(d{count + i}, {self._at(one, 'r1')}, "
                          f"there.index(slot), b{i}.index(slot))")  # fmt: skip
         lines += self.copying.lines
         if self.columns:
             lines.append("        mbarrier.arrive(there.index(slot), count=1)")
-        return [*lines, "        it += 1", "", ""]
+        return [*head, *self._walk([*lines, "        it += 1"]), "", ""]
 
     def _at(self, one: Streamed, own: str) -> str:
         found = [own if a in (self.m, self.n) else f"a{a}" for a in one.axes[:-1]]
@@ -426,21 +434,21 @@ class GluonSums(GluonProgram):
         for width in sorted(set(widths)):
             lines.append(f"    L{width}: gl.constexpr = {_mma(width)}")
             lines.append(f"    P{width}: gl.constexpr = gl.DotOperandLayout(0, L{width}, 2)")
-        lines += [*place, f"    om = first + W * {self.rows}", "    it = 0"]
         lines.append(f"    zero = gl.zeros([{self.rows}, {self.plan.block}], gl.float32, LS)")
         for i, one in enumerate(self.plan.held):
             lines.append(f"    h{i} = q{i}.index(W).reshape({self._sides(one)})")
+        inside = [*place, f"    om = first + W * {self.rows}", "    begin = it"]
         for i, width in enumerate(widths):
-            lines.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
-        lines.append("    mbarrier.wait(rows_there.index(W), 0)")
-        return [*lines, *body, "", ""]
+            inside.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
+        inside.append(f"    mbarrier.wait(rows_there.index(W), {'turn & 1' if self.walks else 0})")
+        return [*lines, *self._walk([*inside, *body]), "", ""]
 
     def _kernel(self, names: Sequence[str], maps: Sequence[str]) -> list[str]:
         """Buffers, barriers, and who does what."""
         plan, given = self.plan, ", ".join(self._buffers())
         more = "".join([f", {name}" for name in names])
         lines = ["@gluon.jit", f"def kernel({', '.join([*maps, *names])}):"]
-        held = [(f"q{i}", len(WARPGROUPS), one) for i, one in enumerate(plan.held)]
+        held = [(f"q{i}", WARPGROUPS, one) for i, one in enumerate(plan.held)]
         ring = [(f"b{i}", plan.buffers, one) for i, one in enumerate(plan.streamed)]
         for place, (name, count, one) in enumerate([*held, *ring]):
             sides = ", ".join(map(str, one.spec.block))
@@ -450,16 +458,16 @@ class GluonSums(GluonProgram):
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
                          f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
         full = 2 if self.columns else 1  # the copy engine, and the warp itself
-        barriers = (("rows_there", len(WARPGROUPS), 1), ("there", plan.buffers, full),
-                    ("free", plan.buffers, len(WARPGROUPS)))  # fmt: skip
-        for name, count, arrivals in barriers:
+        barriers = (("rows_there", WARPGROUPS, 1), ("there", plan.buffers, full),
+                    ("free", plan.buffers, WARPGROUPS), ("rows_free", WARPGROUPS, 1))  # fmt: skip
+        for name, count, arrivals in barriers if self.walks else barriers[:-1]:
             lines += [
                 f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
                 "mbarrier.MBarrierLayout())",
                 f"    for i in gl.static_range({count}):",
                 f"        mbarrier.init({name}.index(i), count={arrivals})",
             ]
-        consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in WARPGROUPS])
+        consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in range(WARPGROUPS)])
         registers = ", ".join(map(str, plan.registers))
         return [
             *lines, f"    gl.warp_specialize([{consumers}, (produce, ({', '.join(maps)}, {given}"
