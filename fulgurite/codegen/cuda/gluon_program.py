@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
 
-from ...core.dtype import bfloat16, float16
+from ...core.dtype import bfloat16, decode, float16, float32
 from ...core.node import Node
-from ...core.ops.elementwise import CAST, WHERE
+from ...core.ops.elementwise import CAST, MUL, WHERE
 from ...core.ops.index import FOLD, GUARD, LOAD, STORE
+from ...core.ops.leaf import CONST
 from ...graph.ir.affine import Affine
 from ...kernel.stream.roles import StreamedKernel, StreamProblem
 from ...kernel.stream.skip import always_true
@@ -36,6 +39,23 @@ class Streamed:
 
     spec: TensorMap
     axes: tuple[int, ...]
+
+
+class Scaled(NamedTuple):
+    """Scores as a product times one number, -inf where a condition does not hold."""
+
+    product: Node
+    by: Node | None
+    condition: Node | None
+
+    @property
+    def needs(self) -> tuple[Node, ...]:
+        """The values that scores are worked out from."""
+        return tuple([node for node in self if node is not None])
+
+
+def _is_lowest(node: Node) -> bool:
+    return node.op is CONST and node.dtype is float32 and decode(node.arg[0], float32).real == -inf
 
 
 def factor_of(
@@ -139,20 +159,37 @@ class GluonProgram(StreamProgram):
     # --- a block ---------------------------------------------------------------------------------
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
-        tests = always_true(node.src[0]) if node.op is WHERE and self.edges else None
+        text = super()._expression(node, values, scope)
+        return self._at_edges(node.src[0], values[1], text, scope) if node.op is WHERE else text
+
+    def _at_edges(self, condition: Node, plain: str, masked: str, scope: Scope) -> str:
+        """What is masked, in blocks that are not all on one side of a mask; else as it is."""
+        tests = always_true(condition) if self.edges else None
         if tests is None or self.n not in scope.bound or self.dims != (self.m, self.n):
-            return super()._expression(node, values, scope)
+            return masked
         known = {self.m, self.n, *self.problem.batch_axes, *self.problem.m_axes}
         if not all({a for a, _ in index[1]} <= known for index in tests):
-            return super()._expression(node, values, scope)
-        name = self._name()  # most blocks are on one side of a mask: it is asked at edges alone
+            return masked
+        name = self._name()
         shape = self._shape(frozenset(self.dims))
-        masked = super()._expression(node, values, scope)
         low = " | ".join([f"({self._smallest(index, scope)} < 0)" for index in tests])
-        scope.say(f"{name} = tl.broadcast_to({values[1]}, {shape})")
+        scope.say(f"{name} = tl.broadcast_to({plain}, {shape})")
         scope.say(f"if {low}:")
         scope.say(f"    {name} = tl.broadcast_to({masked}, {shape})")
         return name
+
+    def _scaled(self, scores: Node) -> Scaled | None:
+        """Scores that are a product times one number, masked or not, taken apart."""
+        condition = None
+        if scores.op is WHERE and _is_lowest(scores.src[2]):
+            condition, scores = scores.src[:2]
+        if scores.op is not MUL or not self.is_fast or scores.dtype is not float32:
+            return None
+        inner = [s for s in scores.src if self._is_score(s)]
+        numbers = [s for s in scores.src if not self.free[s] & {self.m, self.n}]
+        if len(inner) != 1 or len(numbers) != 1 or numbers[0] in self.moving:
+            return None
+        return Scaled(inner[0], numbers[0], condition)
 
     def _smallest(self, index: Affine, scope: Scope) -> str:
         """The smallest value of an index over the rows of a warpgroup and a block of columns."""

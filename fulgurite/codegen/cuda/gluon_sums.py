@@ -14,17 +14,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
-from ...core.dtype import float32
+from ...core.dtype import decode, float32
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import DIV, EXP, SUB
+from ...core.ops.elementwise import DIV, EXP, MUL, SUB
 from ...core.ops.index import LOAD
+from ...core.ops.leaf import CONST
 from ...kernel.stream.roles import StreamedKernel, StreamProblem
-from .gluon_program import WARPGROUPS, GluonProgram, Streamed, factor_of, half, padded_axes
+from .gluon_program import (
+    WARPGROUPS,
+    GluonProgram,
+    Scaled,
+    Streamed,
+    factor_of,
+    half,
+    padded_axes,
+)
 from .scope import Scope
 from .source import Launch, Place
+from .spelling import number as text_of
 from .stream import rows_of
 from .tiling import GpuTable
+
+LOWEST = text_of(-inf, float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,31 +196,68 @@ class GluonSums(GluonProgram):
             home.say(f"{home.names[key]} = {buffer}.index(slot).load({self._layout()})")
         return home.names[key]
 
-    def _is_shifted(self, node: Node) -> bool:
-        """True for an exp of scores less a number of their column."""
-        less = node.src[0] if node.op is EXP and self.is_fast else node
-        return less is not node and less.op is SUB and self._is_column(less.src[1])
+    def _shifted(self, node: Node) -> Scaled | None:
+        """An exp of scores less a number of their row or column, all of it in one instruction."""
+        if node.op is not EXP or not self.is_fast or self.is_copying or node.src[0].op is not SUB:
+            return None
+        scores, by = node.src[0].src
+        if not self._is_score(scores) or not self._is_row(by):
+            return None
+        return self._scaled(scores) or Scaled(scores, None, None)
+
+    def _shifted_exp(self, node: Node, found: Scaled, scope: Scope) -> str:
+        by = node.src[0].src[1]
+        if self._is_column(by):
+            shift = self._column(by, "{} * -1.442695", scope)
+        else:
+            shift = f"({self._named(by, scope)} * -1.442695)"
+        factor = "1.442695" if found.by is None else f"{self._named(found.by, scope)} * 1.442695"
+        text = f"tl.fma({self._named(found.product, scope)}, {factor}, {shift})"
+        if found.condition is not None:
+            name = self._name()
+            scope.say(f"{name} = {text}")
+            none = f"{shift} + {LOWEST}"  # NaN, if the number is -inf
+            masked = f"tl.where({self._named(found.condition, scope)}, {name}, {none})"
+            text = self._at_edges(found.condition, name, masked, scope)
+        return f"fg_fast_exp2({text})"
 
     def _is_divided(self, node: Node) -> bool:
-        """True for scores that are divided by a number of their column."""
-        narrow = node.op is DIV and node in self.narrow and self.is_fast
-        return narrow and self._is_shared_divisor(node) and self._is_column(node.src[1])
+        """True for scores that are divided by a number of their row or column."""
+        narrow = node.op is DIV and node in self.narrow and self.is_fast and not self.is_copying
+        return narrow and self._is_shared_divisor(node) and node.dtype is float32
+
+    def _inverse(self, divisor: Node, scope: Scope) -> str:
+        """The reciprocal of a number of each row or column, worked out once."""
+        if self._is_column(divisor):
+            return self._column(divisor, "fg_inverse({})", scope)
+        home, key = self._home(divisor, scope), ("inverse", self._key(divisor))
+        name = home.known(key)
+        if name is None:
+            name = home.names[key] = self._name()
+            home.say(f"{name} = fg_inverse({self._named(divisor, scope)})")
+        return name
 
     def _needs(self, node: Node) -> tuple[Node, ...]:
         if self._is_column(node):
             return ()
-        if self._is_shifted(node):
-            return (node.src[0].src[0],)
-        return node.src[:1] if self._is_divided(node) else super()._needs(node)
+        shifted = self._shifted(node)
+        if shifted is not None:
+            by = node.src[0].src[1]
+            return shifted.needs if self._is_column(by) else (*shifted.needs, by)
+        if self._is_divided(node) and self._is_column(node.src[1]):
+            return node.src[:1]
+        return super()._needs(node)
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
         if self._is_column(node):
+            if node.op is DIV and _is_one(node.src[0]):
+                return self._inverse(node.src[1], scope)
             return self._column(node, "{}", scope)
-        if self._is_shifted(node):
-            shift = self._column(node.src[0].src[1], "{} * -1.442695", scope)
-            return f"fg_fast_exp2(tl.fma({values[0]}, 1.442695, {shift}))"
+        shifted = self._shifted(node)
+        if shifted is not None:
+            return self._shifted_exp(node, shifted, scope)
         if self._is_divided(node):
-            return f"{values[0]} * {self._column(node.src[1], 'fg_div(1.0, {})', scope)}"
+            return f"{values[0]} * {self._inverse(node.src[1], scope)}"
         return super()._expression(node, values, scope)
 
     # --- a block ---------------------------------------------------------------------------------
@@ -219,6 +269,17 @@ class GluonSums(GluonProgram):
         for node in _above(weights, stops):
             if node.op is LOAD and self.n in self.free[node] and not self._is_column(node):
                 self._value(node, scope)
+
+    def _loose(self, weights: Node) -> tuple[Node, list[Node]]:
+        """Weights without factors that are one number: those are for the sum (of bfloat16)."""
+        factors: list[Node] = []
+        while self.is_fast and weights.op is MUL and self.plan.streamed[0].spec.dtype == "bfloat16":
+            fixed = [s for s in weights.src if not self.free[s] & {self.m, self.n}]
+            if len(fixed) != 1:
+                break
+            factors += fixed
+            (weights,) = [s for s in weights.src if s is not fixed[0]]
+        return weights, factors
 
     def _scores(self, slot: str, scope: Scope) -> list[str]:
         """All score products of a block, on their way in the order in which they are needed."""
@@ -238,8 +299,9 @@ class GluonSums(GluonProgram):
             scope.names[product.node, (self.m, self.n)] = f"c{number}"
         for number in self._in_turn():
             weighted = self.problem.weighted[number]
-            self._arrived(weighted.weights, flying, scope)
-            weights = self._value(weighted.weights, scope)
+            rest, _ = self._loose(weighted.weights)
+            self._arrived(rest, flying, scope)
+            weights = self._value(rest, scope)
             ragged = self._ragged_masks([self.n], scope)
             if ragged:  # what is beyond an end may be NaN, and 0 times that
                 weights = f"tl.where({' & '.join(ragged)}, {weights}, 0.0)"
@@ -312,6 +374,9 @@ class GluonSums(GluonProgram):
             self._loop(top)
         if self.walks:
             top.say("mbarrier.arrive(rows_free.index(W), count=1)")
+        for number, weighted in enumerate(self.problem.weighted):
+            for factor in self._loose(weighted.weights)[1]:
+                top.say(f"f{number} = f{number} * {self._value(factor, top)}")
         for number, state in enumerate(self.problem.states):
             self._call(state.fold, f"f{number}", top)
         for store in self.problem.streaming.stores:
@@ -483,6 +548,10 @@ class GluonSums(GluonProgram):
         lines = [*self._produce(names, place, maps), *self._consume(names, place, body),
                  *self._kernel(names, maps)]  # fmt: skip
         return self._launch(lines, factors, arguments)
+
+
+def _is_one(node: Node) -> bool:
+    return node.op is CONST and decode(node.arg[0], node.dtype) == 1
 
 
 def _mma(columns: int) -> str:

@@ -90,6 +90,7 @@ class GpuTable:
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
+    gluon_scale: bool = False  # a factor of all scores is for their largest, and for exp's argument
     gluon_trio_width: int = 0  # columns, at most, for which three warpgroups multiply
     gluon_trio_registers: tuple[int, int] = (160, 32)  # of their threads, and of one that copies
     gluon_persistent: bool = False  # programs walk tiles: copies of the next are on their way
