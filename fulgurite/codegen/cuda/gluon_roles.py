@@ -195,10 +195,8 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
             f"    for i in gl.static_range({plan.warpgroups}):",
             "        mbarrier.init(turns.index(i), count=1)",
         ]
-    starts = [
-        f"        mbarrier.init({name}.index(i), count={plan.warpgroups if name.endswith('free') else 1})"
-        for name in RINGS
-    ]
+    arrivals = [(name, plan.warpgroups if name.endswith("free") else 1) for name in RINGS]
+    starts = [f"        mbarrier.init({name}.index(i), count={count})" for name, count in arrivals]
     consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(plan.warpgroups)])
     given, copies = plan.registers
     warps = [4] * (plan.warpgroups - 1) + [1]

@@ -280,7 +280,8 @@ class GluonStream(GluonProgram):
         self._rows(peeled, first=True)
         head = [*roles.first_scores(self.plan), "    r1 = start", *top.lines, *peeled.lines]
         head += ["    packed = gl.convert_layout(weights, LP)"]
-        head += [f"    if start + {self.plan.block} < end:", *roles.keys_there(self.plan, "it + 1", 2)]
+        head += [f"    if start + {self.plan.block} < end:"]
+        head += roles.keys_there(self.plan, "it + 1", 2)
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)

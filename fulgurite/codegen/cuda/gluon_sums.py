@@ -3,11 +3,13 @@
 In: a `StreamedKernel` whose weights need no running statistics: rows' maxima and sums are memory by
 now, scores are computed again. Out: a `Launch`, or None where the form does not fit. A program owns
 128 rows, two warpgroups have 64 each; one warp copies blocks of the streamed factors to a ring of
-buffers (TMA), each once, whether it is a factor of scores, of sums or both. A warpgroup multiplies
-all score products of a block (`wgmma`, asynchronous), computes weights as their products arrive,
-and adds weights times values to sums in registers while it computes the next weights. What weights
-are comes from kernel/stream: nothing here knows what is computed. Gluon has no interpreter:
-correctness is shown on a GPU (tests/codegen/cuda/gluon_on_gpu.py).
+buffers (TMA), each once, whether it is a factor of scores, of sums or both. That warp also works
+out what is of streamed elements alone (a reciprocal of a sum): every thread that multiplies reads
+such a column's number from a buffer. A warpgroup computes the weights of a block while its last
+score product is on its way (`wgmma`, asynchronous), adds weights times values to sums in registers,
+and queues the scores of the next block behind them. What weights are comes from kernel/stream:
+nothing here knows what is computed. Gluon has no interpreter: correctness is shown on a GPU
+(tests/codegen/cuda/gluon_on_gpu.py).
 """
 
 from __future__ import annotations
@@ -52,8 +54,6 @@ class GluonSumsPlan:
     block: int  # of N
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
-    columns: bool  # does the warp that copies work out what is of streamed elements alone?
-    ahead: bool  # are scores of the next block multiplied behind the sums of this one?
     tight: bool  # have weights of one sum alone registers while that is multiplied?
 
 
@@ -73,8 +73,8 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
         return None
     return GluonSumsPlan(
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
-        axes, block, table.sums_buffers, table.sums_threads, table.sums_columns,
-        table.sums_ahead, _is_tight(problem, axes, block, table),
+        axes, block, table.sums_buffers, table.sums_threads,
+        _is_tight(problem, axes, block, table),
     )  # fmt: skip
 
 
@@ -101,26 +101,19 @@ def _factors(
 
 def _longest_block(problem: StreamProblem, axes: Mapping[int, int], table: GpuTable) -> int | None:
     """How many streamed elements a thread has registers for: 64 rows are over 128 threads."""
-    above = _above([w.weights for w in problem.weighted], {p.node for p in problem.products})
-    columns = sum([node.op is LOAD and problem.varies_along_n(node) for node in above])
     each = len(problem.products) + 0.5  # scores, and a weight in 16 bits
-    each += 0 if table.sums_columns else columns / 2
     most = table.sums_registers
     fits = [b for b in table.sums_blocks if _registers(problem, axes, b, each) <= most]
     return fits[0] if fits else None
 
 
-def _registers(
-    problem: StreamProblem, axes: Mapping[int, int], block: int, each: float
-) -> float:
+def _registers(problem: StreamProblem, axes: Mapping[int, int], block: int, each: float) -> float:
     """Registers of a thread for all sums, and for so many numbers of each score."""
     sums = sum([axes[w.contraction.columns[0]] for w in problem.weighted])
     return sums / 2 + each * block / 2
 
 
-def _is_tight(
-    problem: StreamProblem, axes: Mapping[int, int], block: int, table: GpuTable
-) -> bool:
+def _is_tight(problem: StreamProblem, axes: Mapping[int, int], block: int, table: GpuTable) -> bool:
     """True if weights of all sums and scores at the same time are too many."""
     each = len(problem.products) + 0.5 * len(problem.weighted)
     return _registers(problem, axes, block, each) > table.sums_registers
@@ -175,7 +168,7 @@ class GluonSums(GluonProgram):
 
     def _is_column(self, node: Node) -> bool:
         """True if a value is one number for each streamed element, from memory."""
-        if not self.plan.columns or self.is_copying or node.dtype is not float32:
+        if self.is_copying or node.dtype is not float32:
             return False
         of_columns = self.n in self.free[node] and self.m not in self.free[node]
         return of_columns and any(n.op is LOAD for n in toposort([node]))
@@ -262,14 +255,6 @@ class GluonSums(GluonProgram):
 
     # --- a block ---------------------------------------------------------------------------------
 
-    def _early(self, scope: Scope) -> None:
-        """Loads along the streamed axis, before products are waited for."""
-        stops = {p.node for p in self.problem.products}
-        weights = [w.weights for w in self.problem.weighted]
-        for node in _above(weights, stops):
-            if node.op is LOAD and self.n in self.free[node] and not self._is_column(node):
-                self._value(node, scope)
-
     def _loose(self, weights: Node) -> tuple[Node, list[Node]]:
         """Weights without factors that are one number: those are for the sum (of bfloat16)."""
         factors: list[Node] = []
@@ -309,21 +294,20 @@ class GluonSums(GluonProgram):
             narrow = half(self.plan.streamed[0].spec.dtype)
             scope.say(f"w{number} = tl.broadcast_to({weights}, {shape}).to({narrow})")
             scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
-            if flying and self.plan.ahead and (flying[-1][0] == "c" or self.plan.tight):
+            if flying and (flying[-1][0] == "c" or self.plan.tight):
                 self._wait(flying[-1], flying, scope)  # from before this turn: all at once
             values = self._streamed(self.plan.values[number], "slot")
             scope.say(f"f{number} = warpgroup_mma(w{number}, {values}, f{number}, is_async=True)")
             flying.append(f"f{number}")
 
     def _arrived(self, weights: Node, flying: list[str], scope: Scope) -> None:
-        """Wait for products that weights need, and work out what needs those alone that are there."""
+        """Wait for products that weights need, behind what needs those alone that are there."""
         needed = [f"c{i}" for i in _needed(self.problem, weights)]
         late = [name for name in flying if name in needed]
-        for name in late[-1:] if self.plan.ahead else late:
-            missing = {int(n[1:]) for n in flying if n in needed}
-            for node in self._ready_before(weights, missing):
+        if late:
+            for node in self._ready_before(weights, {int(name[1:]) for name in late}):
                 self._value(node, scope)
-            self._wait(name, flying, scope)
+            self._wait(late[-1], flying, scope)
 
     def _ready_before(self, weights: Node, missing: set[int]) -> list[Node]:
         """What is worked out from products that are there, for what is not."""
@@ -368,10 +352,7 @@ class GluonSums(GluonProgram):
     def _consumed(self) -> list[str]:
         """What a warpgroup does: the loop, then the stores."""
         top = Scope(None, {}, 1)
-        if self.plan.ahead:
-            self._loop_ahead(top)
-        else:
-            self._loop(top)
+        self._loop(top)
         if self.walks:
             top.say("mbarrier.arrive(rows_free.index(W), count=1)")
         for number, weighted in enumerate(self.problem.weighted):
@@ -385,19 +366,6 @@ class GluonSums(GluonProgram):
         return top.lines
 
     def _loop(self, top: Scope) -> None:
-        """Scores of a block, then its sums."""
-        inner = top.loop(self.n, 1)
-        inner.header = f"for r1 in range(start, end, {self.plan.block}):"
-        self._begun(inner)
-        inner.say(self._there("it"))
-        flying = self._scores("slot", inner)
-        self._sums(flying, inner)
-        self._wait(flying[-1], flying, inner)
-        inner.say("mbarrier.arrive(free.index(slot), count=1)")
-        inner.say("it += 1")
-        self._close(inner, top)
-
-    def _loop_ahead(self, top: Scope) -> None:
         """Sums of a block, and scores of the next behind them; the last block stands alone.
 
         Sums are waited for in the loop they began in: the assembler takes the multiplications one
@@ -412,7 +380,7 @@ class GluonSums(GluonProgram):
         top.lines.clear()
         inner = top.loop(self.n, 1)
         inner.header = f"for r1 in range(start, end - {self.plan.block}, {self.plan.block}):"
-        self._begun(inner)
+        inner.say(f"slot = it % {self.plan.buffers}")
         waiting = list(flying)
         self._sums(waiting, inner)
         inner.say(self._there("(it + 1)"))
@@ -422,7 +390,7 @@ class GluonSums(GluonProgram):
         inner.say("mbarrier.arrive(free.index(slot), count=1)")
         inner.say("it += 1")
         last = Scope(top, {self.n: 3}, 1)
-        self._begun(last)
+        last.say(f"slot = it % {self.plan.buffers}")
         self._sums(flying, last)
         self._wait(flying[-1], flying, last)
         top.lines += before
@@ -432,11 +400,6 @@ class GluonSums(GluonProgram):
         if self.walks:
             top.say(f"mbarrier.arrive(free.index(it % {self.plan.buffers}), count=1)")
             top.say("it += 1")
-
-    def _begun(self, scope: Scope) -> None:
-        scope.say(f"slot = it % {self.plan.buffers}")
-        if not self.plan.ahead:
-            self._early(scope)
 
     def _there(self, block: str) -> str:
         count = self.plan.buffers
@@ -557,12 +520,6 @@ def _is_one(node: Node) -> bool:
 def _mma(columns: int) -> str:
     return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
             f"instr_shape=[16, {columns}, 16])")  # fmt: skip
-
-
-def _above(roots: Sequence[Node], stops: set[Node]) -> list[Node]:
-    """All that roots are computed from, down to where it stops, sources first."""
-    below = {node for stop in stops for node in toposort([stop])}
-    return [node for node in toposort([*roots]) if node not in below]
 
 
 def _needed(problem: StreamProblem, weights: Node) -> set[int]:

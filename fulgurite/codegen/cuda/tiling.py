@@ -96,12 +96,10 @@ class GpuTable:
     gluon_persistent: bool = False  # programs walk tiles: copies of the next are on their way
     gluon_pingpong: bool = False  # its warpgroups multiply in turns: on when it was timed on a GPU
     gluon_sums: bool = False  # that of gradients, gluon_sums.py: on when it was run on a GPU
-    sums_blocks: tuple[int, ...] = (64, 32)  # streamed elements of its blocks, the longest that fits
+    sums_blocks: tuple[int, ...] = (64, 32)  # streamed elements of a block: the longest that fits
     sums_registers: int = 216  # of a thread, for its sums, scores and weights
     sums_threads: tuple[int, int] = (240, 24)  # registers of threads that multiply, and that copy
-    sums_columns: bool = False  # what is of streamed elements alone is worked out by who copies
-    sums_ahead: bool = False  # scores of the next block are multiplied behind the sums of this one
-    sums_buffers: int = 2
+    sums_buffers: int = 3
     sums_shared: int = 220_000  # bytes of a program's factors
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024

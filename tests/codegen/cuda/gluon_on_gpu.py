@@ -1,10 +1,10 @@
 """Hopper's own forms against float64 on a GPU: `python tests/codegen/cuda/gluon_on_gpu.py [what]`.
 
 From the repository's root. Products of every layout, epilogue and tile, and folds with every mask,
-at 150 and 90 random shapes on fresh random numbers, over poisoned results. What: `products` or
-`folds` alone, names of folds, fields of the table (`sums_ahead=True`), a number as a seed (else the
-time of day), `compile` to compile all texts and run none, which needs no GPU. One line for all families, and one for each shape that is wrong. It ends
-at the first kernel that hangs.
+at 150 and more random shapes on fresh random numbers, over poisoned results. What: `products` or
+`folds` alone, names of folds, fields of the table (`sums_buffers=2`), a number as a seed (else the
+time of day), `compile` to compile all texts and run none, which needs no GPU. One line for all
+families, and one for each shape that is wrong. It ends at the first kernel that hangs.
 """
 
 from __future__ import annotations

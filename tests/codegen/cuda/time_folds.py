@@ -1,9 +1,9 @@
-"""Folds of attention on a GPU, timed under tables side by side: `python -m tests.codegen.cuda.time_folds`.
+"""Folds of attention on a GPU under several tables: `python -m tests.codegen.cuda.time_folds`.
 
-Arguments are tables, `name:field=value,field=value`, and names of folds (tests/codegen/cuda/folds.py)
-with sizes, `keys_of_causal/4x16x4096x128`; `compile` compiles all and runs none, which needs no GPU.
-One line for each fold and table: microseconds, TFLOP/s of its products, and how far results are from
-those of the first table, by norms.
+Arguments are tables, `name:field=value;field=value`, and folds with sizes (of folds.py), as in
+`keys_of_causal/4x16x4096x128`; `compile` compiles all and runs none, which needs no GPU. One line
+for each fold and table: microseconds, TFLOP/s of its products, and how far results are from those
+of the first table, by norms.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def run(gpu: Any, work: Work) -> None:
         go(2)
         found = [gpu.get(params[p], arrays[p]).astype(np.float32) for p in work.results]
         first = first or found
-        far = [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(found, first)]
+        pairs = zip(found, first, strict=True)
+        far = [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs]
         best = min([go(REPEATS) for _ in range(ROUNDS)])
         cubin = gpu.cubins[launch.key]
         print(f"{work.text:34s} {name:12s} {launch.language[0]} {best * 1e6:8.1f} us "
@@ -160,7 +161,6 @@ def main(arguments: Sequence[str]) -> None:
             print(f"{work.text} FAILED {type(problem).__name__} {str(problem)[-200:]}", flush=True)
             if isinstance(problem, TimeoutError):
                 os._exit(1)
-
 
 
 if __name__ == "__main__":
