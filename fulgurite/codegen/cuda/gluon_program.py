@@ -263,7 +263,7 @@ class GluonProgram(StreamProgram):
         """True if programs walk tiles: a persistent grid."""
         return 0 < self.processors < self.tiles
 
-    def _walk(self, lines: Sequence[str]) -> list[str]:
+    def _walking(self, lines: Sequence[str]) -> list[str]:
         """A role's lines for each tile of a program; pairs of tiles where some are longer."""
         if not self.walks:
             return ["    it = 0", *lines]

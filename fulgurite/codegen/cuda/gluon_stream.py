@@ -311,8 +311,8 @@ class GluonStream(GluonProgram):
         consumed = self._consumed()
         arguments, names = self._names([self._sum.values])
         lines = [
-            *roles.producer(plan, self.m, self.n, names, place, self._walk),
-            *roles.consumer(plan, names, place, consumed, self._walk),
+            *roles.producer(plan, self.m, self.n, names, place, self._walking),
+            *roles.consumer(plan, names, place, consumed, self._walking),
             *roles.whole(plan, names),
         ]
         return self._launch(lines, (plan.queries, plan.keys, plan.values), arguments)

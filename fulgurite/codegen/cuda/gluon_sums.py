@@ -158,7 +158,7 @@ class GluonSums(GluonProgram):
         super().__init__(value, places, plan.axes, plan.block, table)
         self.copied = Scope(None, {}, 1)  # what the warp that copies works out as well
         self.copying = self.copied.loop(self.n, 2)
-        self.columns: dict[str, str] = {}  # buffers of columns, by what is in them
+        self.shared_columns: dict[str, str] = {}  # buffers of columns, by what is in them
         self.is_copying = False
 
     def _layout(self) -> str:
@@ -178,9 +178,9 @@ class GluonSums(GluonProgram):
         self.is_copying = True
         text = spelling.format(self._value(node, self.copying))
         self.is_copying = False
-        buffer = self.columns.get(text)
+        buffer = self.shared_columns.get(text)
         if buffer is None:
-            buffer = self.columns[text] = f"y{len(self.columns)}"
+            buffer = self.shared_columns[text] = f"y{len(self.shared_columns)}"
             self.copying.say(f"{buffer}.index(slot).store({text})")
         key = buffer, self.dims
         home = scope.home([self.n])
@@ -408,7 +408,7 @@ class GluonSums(GluonProgram):
     def _buffers(self) -> list[str]:
         held = [f"q{i}" for i in range(len(self.plan.held))]
         return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
-                *self.columns.values(), "rows_there", "there", "free",
+                *self.shared_columns.values(), "rows_there", "there", "free",
                 *(["rows_free"] if self.walks else [])]  # fmt: skip
 
     def _produce(
@@ -418,7 +418,7 @@ class GluonSums(GluonProgram):
         plan, count = self.plan, len(self.plan.held)
         given = ", ".join([*maps, *self._buffers(), *names])
         head = ["@gluon.jit", f"def produce({given}):"]
-        if self.columns:
+        if self.shared_columns:
             head.append("    LS: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, 1], [1, 0])")
         lines = [*place, *self.copied.lines]
         for w in range(WARPGROUPS):
@@ -440,9 +440,9 @@ class GluonSums(GluonProgram):
             lines.append(f"        tma_load(d{count + i}, {self._at(one, 'r1')}, "
                          f"there.index(slot), b{i}.index(slot))")  # fmt: skip
         lines += self.copying.lines
-        if self.columns:
+        if self.shared_columns:
             lines.append("        mbarrier.arrive(there.index(slot), count=1)")
-        return [*head, *self._walk([*lines, "        it += 1"]), "", ""]
+        return [*head, *self._walking([*lines, "        it += 1"]), "", ""]
 
     def _at(self, one: Streamed, own: str) -> str:
         found = [own if a in (self.m, self.n) else f"a{a}" for a in one.axes[:-1]]
@@ -469,7 +469,7 @@ class GluonSums(GluonProgram):
         for i, width in enumerate(widths):
             inside.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
         inside.append(f"    mbarrier.wait(rows_there.index(W), {'turn & 1' if self.walks else 0})")
-        return [*lines, *self._walk([*inside, *body]), "", ""]
+        return [*lines, *self._walking([*inside, *body]), "", ""]
 
     def _kernel(self, names: Sequence[str], maps: Sequence[str]) -> list[str]:
         """Buffers, barriers, and who does what."""
@@ -482,10 +482,10 @@ class GluonSums(GluonProgram):
             sides = ", ".join(map(str, one.spec.block))
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.{one.spec.dtype}, "
                          f"[{count}, {sides}], d{place}.layout)")  # fmt: skip
-        for name in self.columns.values():
+        for name in self.shared_columns.values():
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
                          f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
-        full = 2 if self.columns else 1  # the copy engine, and the warp itself
+        full = 2 if self.shared_columns else 1  # the copy engine, and the warp itself
         barriers = (("rows_there", WARPGROUPS, 1), ("there", plan.buffers, full),
                     ("free", plan.buffers, WARPGROUPS), ("rows_free", WARPGROUPS, 1))  # fmt: skip
         for name, count, arrivals in barriers if self.walks else barriers[:-1]:

@@ -90,7 +90,8 @@ def test_numbers_of_columns_are_worked_out_once_by_the_warp_that_copies() -> Non
 
 
 def test_arrays_of_a_check_are_those_of_their_slots() -> None:
-    for one in GRADIENTS:
+    every: Any = GRADIENTS
+    for one in every:
         inputs = one.inputs(1, 4, 300, 200, 64)
         schedule, order = ordered(one, inputs)
         slots = [schedule.slots[slot] for slot in range(len(order))]

@@ -101,10 +101,12 @@ def run(gpu: Any, work: Work) -> None:
         function = gpu.function(launch)
         packed = gpu.arguments(launch, params, {}, {})
 
-        def go(count: int, args: Any = (function, launch.grid, packed)) -> float:
+        def go(
+            count: int, what: Any = function, grid: int = launch.grid, args: Any = packed
+        ) -> float:
             begun = time.perf_counter()
             for _ in range(count):
-                cuda.launch(gpu.driver, *args, gpu.stream)
+                cuda.launch(gpu.driver, what, grid, args, gpu.stream)
             gpu.wait()
             return (time.perf_counter() - begun) / count
 
