@@ -2,9 +2,9 @@
 
 From the repository's root. Products of every layout, epilogue and tile, and folds with every mask,
 at 150 and more random shapes on fresh random numbers, over poisoned results. What: `products` or
-`folds` alone, names of folds, fields of the table (`sums_buffers=2`), a number as a seed (else the
-time of day), `compile` to compile all texts and run none, which needs no GPU. One line for all
-families, and one for each shape that is wrong. It ends at the first kernel that hangs.
+`folds` alone, `few` shapes, names of folds, fields of the table (`sums_buffers=2`), a number as a
+seed (else the time of day), `compile` to compile all texts and run none, which needs no GPU. One
+line for all families, and one for each shape that is wrong. It ends at the first kernel that hangs.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def fold_cases(rng: np.random.Generator, arguments: Sequence[str] = ()) -> list[
     every: Sequence[Any] = (*folds.FOLDS, *folds.GRADIENTS)
     asked = [one for one in every if one.name in arguments]
     for one in asked or every:
-        for number in range(SHAPES):
+        for number in range(5 if "few" in arguments else SHAPES):
             d = (64, 128, 32, 80, 256)[number % 5]
             b, m, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (1, 500), (64, 600)))
             table = replace(folds.GLUON, processors=1, gluon_edges=number % 4 > 1)

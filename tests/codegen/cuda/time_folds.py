@@ -23,7 +23,7 @@ os.environ.setdefault("FULGURITE_DISK_CACHE", "0")
 import numpy as np
 
 from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
-from fulgurite.codegen.cuda.source import KernelSource
+from fulgurite.codegen.cuda.source import Launch
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.core.dtype import array_of_bits, dtype_of
 from tests.codegen.cuda.folds import FOLDS, GRADIENTS
@@ -124,32 +124,30 @@ def run(gpu: Any, work: Work) -> None:
         gpu.pool.free(address, gpu.stream)
 
 
-def compiled(made: KernelSource) -> dict[object, Cubin | None]:
-    """The machine code of a kernel's launches."""
-    found: dict[object, Cubin | None] = {}
-    for launch in made.launches:
-        try:
-            found[launch.key] = compile_launch(launch)
-        except Exception as problem:
-            print(f"does not compile: {str(problem)[-300:]}")
-            found[launch.key] = None
-    return found
+def compiled(launch: Launch) -> Cubin | None:
+    """The machine code of a launch; None if Triton does not take it."""
+    try:
+        return compile_launch(launch)
+    except Exception as problem:
+        print(f"does not compile: {str(problem)[-300:]}")
+        return None
 
 
 def main(arguments: Sequence[str]) -> None:
     """All that was asked for."""
     tables = dict([table_of(one) for one in arguments if ":" in one])
     works = [Work(one, tables) for one in arguments if "/" in one]
-    cubins: dict[object, Any] = {}
     begun = time.monotonic()
+    made = [m for work in works for m in work.made.values()]
+    launches = {launch.key: launch for one in made for launch in one.launches}
     with ThreadPoolExecutor(COMPILERS) as pool:
-        for found in pool.map(compiled, [m for work in works for m in work.made.values()]):
-            cubins |= found
+        found = pool.map(compiled, launches.values())
+        cubins: dict[object, Any] = dict(zip(launches, found, strict=True))
     print(f"{len(cubins)} texts in {time.monotonic() - begun:.0f} s", flush=True)
     if "compile" in arguments:
         for work in works:
-            for name, made in work.made.items():
-                cubin = cubins[made.launches[0].key]
+            for name, one in work.made.items():
+                cubin = cubins[one.launches[0].key]
                 print(work.text, name, cubin and (cubin.stack, cubin.shared))
         return
     from tests.codegen.cuda.launching import Gpu
