@@ -30,7 +30,7 @@ from .spelling import definitions, type_name
 from .stream import StreamProgram, is_one_pass, other_folds, rows_of
 from .tiling import GpuTable, power
 
-WARPGROUPS = 2  # that multiply, unless a plan has more
+WARPGROUPS = 2  # that multiply
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class GluonProgram(StreamProgram):
 
     def __init__(
         self, value: StreamedKernel, places: Sequence[Place], held: Mapping[int, int], block: int,
-        table: GpuTable, warpgroups: int = WARPGROUPS,
+        table: GpuTable,
     ) -> None:  # fmt: skip
         axes = (rows_of(value.problem), value.problem.n_axes[0], *held)
         blocks = (table.warpgroup_rows, block, *held.values())
@@ -117,7 +117,7 @@ class GluonProgram(StreamProgram):
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
-        self.tall = warpgroups * self.rows
+        self.tall = WARPGROUPS * self.rows
         self.processors = table.processors if table.gluon_persistent else 0
 
     def has_narrow_weights(self, dtype: str) -> bool:

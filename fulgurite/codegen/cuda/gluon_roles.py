@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .gluon_program import WARPGROUPS
+
 if TYPE_CHECKING:
     from .gluon_program import Streamed
     from .gluon_stream import GluonStreamPlan
@@ -115,7 +117,7 @@ def producer(
 
     rows = [
         line
-        for w in range(plan.warpgroups)
+        for w in range(WARPGROUPS)
         for line in (
             *[line.format(w) for line in free],
             f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
@@ -177,35 +179,33 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
         f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
         for name, tensor, count, one in (
-            ("qs", "d0", plan.warpgroups, plan.queries), ("ks", "d1", plan.buffers, plan.keys),
+            ("qs", "d0", WARPGROUPS, plan.queries), ("ks", "d1", plan.buffers, plan.keys),
             ("vs", "d2", plan.buffers, plan.values),
         )
     ]  # fmt: skip
     rows = ["queries_there", *(["queries_free"] if plan.persistent else [])]
     barriers = [
         f"    {name} = gl.allocate_shared_memory(gl.int64, "
-        f"[{plan.warpgroups if name in rows else plan.buffers}, 1], "
+        f"[{WARPGROUPS if name in rows else plan.buffers}, 1], "
         "mbarrier.MBarrierLayout())"
         for name in (*rows, *RINGS)
     ]
     if plan.pingpong:
         barriers += [
-            f"    turns = gl.allocate_shared_memory(gl.int64, [{plan.warpgroups}, 1], "
+            f"    turns = gl.allocate_shared_memory(gl.int64, [{WARPGROUPS}, 1], "
             "mbarrier.MBarrierLayout())",
-            f"    for i in gl.static_range({plan.warpgroups}):",
+            f"    for i in gl.static_range({WARPGROUPS}):",
             "        mbarrier.init(turns.index(i), count=1)",
         ]
-    arrivals = [(name, plan.warpgroups if name.endswith("free") else 1) for name in RINGS]
+    arrivals = [(name, WARPGROUPS if name.endswith("free") else 1) for name in RINGS]
     starts = [f"        mbarrier.init({name}.index(i), count={count})" for name, count in arrivals]
-    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(plan.warpgroups)])
+    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(WARPGROUPS)])
     given, copies = plan.registers
-    warps = [4] * (plan.warpgroups - 1) + [1]
-    registers = [given] * (plan.warpgroups - 1) + [copies]
     return [
         "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
-        f"    for i in gl.static_range({plan.warpgroups}):",
+        f"    for i in gl.static_range({WARPGROUPS}):",
         *[f"        mbarrier.init({name}.index(i), count=1)" for name in rows],
         f"    for i in gl.static_range({plan.buffers}):", *starts,
-        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], {warps}, "
-        f"{registers})",
+        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "
+        f"[{given}, {copies}])",
     ]  # fmt: skip

@@ -58,7 +58,6 @@ class GluonStreamPlan:
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     pingpong: bool  # do warpgroups multiply in turns?
     persistent: bool  # do programs walk tiles?
-    warpgroups: int  # that multiply
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -81,12 +80,9 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    warpgroups, registers = WARPGROUPS, table.gluon_stream_registers
-    if max(depth, width) <= table.gluon_trio_width:  # registers are enough for three
-        warpgroups, registers = 3, table.gluon_trio_registers
-    tiles = problem.batch * -(-problem.m // (warpgroups * rows))
+    tiles = problem.batch * -(-problem.m // (WARPGROUPS * rows))
     persistent = table.gluon_persistent and tiles > table.processors
-    how = registers, table.gluon_pingpong and warpgroups == WARPGROUPS, persistent, warpgroups
+    how = table.gluon_stream_registers, table.gluon_pingpong, persistent
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -120,7 +116,7 @@ class GluonStream(GluonProgram):
         self.d = d
         self.folds_scale = table.gluon_scale
         held = {k: plan.depth, d: plan.width}
-        super().__init__(value, places, held, plan.block, table, plan.warpgroups)
+        super().__init__(value, places, held, plan.block, table)
 
     # --- a block ---------------------------------------------------------------------------------
 

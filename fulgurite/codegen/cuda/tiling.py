@@ -91,8 +91,6 @@ class GpuTable:
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
     gluon_scale: bool = False  # a factor of all scores is for their largest, and for exp's argument
-    gluon_trio_width: int = 0  # columns, at most, for which three warpgroups multiply
-    gluon_trio_registers: tuple[int, int] = (160, 32)  # of their threads, and of one that copies
     gluon_persistent: bool = False  # programs walk tiles: copies of the next are on their way
     gluon_pingpong: bool = False  # its warpgroups multiply in turns: on when it was timed on a GPU
     gluon_sums: bool = False  # that of gradients, gluon_sums.py: on when it was run on a GPU
