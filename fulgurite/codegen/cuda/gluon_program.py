@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import NamedTuple
 
 from ...core.dtype import bfloat16, decode, float16, float32
@@ -103,6 +103,29 @@ def padded_axes(problem: StreamProblem, table: GpuTable) -> dict[int, int] | Non
     return None if 2 * tiles < table.processors or problem.n < table.stream_least else found
 
 
+def tiles_of(problem: StreamProblem, table: GpuTable) -> int:
+    """Tiles of rows, of all steps of the batch."""
+    m, rows = rows_of(problem), WARPGROUPS * table.warpgroup_rows
+    others = [problem.sizes[a] for a in (*problem.batch_axes, *problem.m_axes) if a != m]
+    return -(-problem.sizes[m] // rows) * prod(others)
+
+
+def walked_together(problem: StreamProblem, table: GpuTable) -> int:
+    """Tiles that a program of a persistent grid takes at a time; 0 where each has its program.
+
+    Copies of a tile are on their way while results of the one before are stored. Where masks leave
+    out blocks, a long tile and a short one are a pair, as long as all others: there must be so many
+    pairs that the last ones do not matter.
+    """
+    tiles = tiles_of(problem, table)
+    if not table.gluon_persistent or tiles <= table.processors:
+        return 0
+    if not problem.skips:
+        return 1
+    rounds = -(-tiles // (2 * table.processors))
+    return 2 if rounds * 2 * table.processors <= table.gluon_uneven * tiles else 0
+
+
 class GluonProgram(StreamProgram):
     """The text of one launch, but for the loop of a warpgroup and the roles around it."""
 
@@ -118,7 +141,9 @@ class GluonProgram(StreamProgram):
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
         self.tall = WARPGROUPS * self.rows
-        self.processors = table.processors if table.gluon_persistent else 0
+        self.tiles = tiles_of(value.problem, table)
+        self.each = walked_together(value.problem, table)
+        self.processors = table.processors
 
     def has_narrow_weights(self, dtype: str) -> bool:
         """True if weights of all sums may be rounded to the 16-bit type of their values."""
@@ -232,7 +257,7 @@ class GluonProgram(StreamProgram):
         tiles = self._number(count)
         most = any(dict(test.index[1]).get(self.n, 0) < 0 for test in self.problem.skips)
         place = f"left % {tiles}"
-        if self.walks and self.problem.skips:  # much and little to do in turns
+        if self.each == 2:  # much and little to do in turns
             top.say(f"half = left % {tiles} // 2")
             place = f"gl.where(left % {tiles} % 2 == 0, half, {tiles} - 1 - half)"
         place = f"{tiles} - 1 - {place}" if most else place
@@ -251,23 +276,15 @@ class GluonProgram(StreamProgram):
         return top.lines
 
     @property
-    def tiles(self) -> int:
-        """Tiles of rows, of all steps of the batch."""
-        found = -(-self.sizes[self.m] // self.tall)
-        for axis in (*self.problem.batch_axes, *self.problem.m_axes):
-            found *= 1 if axis == self.m else self.sizes[axis]
-        return found
-
-    @property
     def walks(self) -> bool:
         """True if programs walk tiles: a persistent grid."""
-        return 0 < self.processors < self.tiles
+        return self.each > 0
 
     def _walking(self, lines: Sequence[str]) -> list[str]:
-        """A role's lines for each tile of a program; pairs of tiles where some are longer."""
+        """A role's lines for each tile of a program."""
         if not self.walks:
             return ["    it = 0", *lines]
-        each, count = 2 if self.problem.skips else 1, self._number(self.tiles)
+        each, count = self.each, self._number(self.tiles)
         first = "gl.program_id(0)" if each == 1 else f"gl.program_id(0) * {each}"
         step = "gl.num_programs(0)" if each == 1 else f"gl.num_programs(0) * {each}"
         found = ["    it = 0", "    turn = 0", f"    for pair in range({first}, {count}, {step}):"]

@@ -25,13 +25,13 @@ from ...kernel.stream.online import State
 from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
 from . import gluon_roles as roles
 from .gluon_program import (
-    WARPGROUPS,
     GluonProgram,
     Scaled,
     Streamed,
     factor_of,
     half,
     padded_axes,
+    walked_together,
 )
 from .scope import Scope
 from .source import Launch, Place
@@ -80,8 +80,7 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    tiles = problem.batch * -(-problem.m // (WARPGROUPS * rows))
-    persistent = table.gluon_persistent and tiles > table.processors
+    persistent = walked_together(problem, table) > 0
     how = table.gluon_stream_registers, table.gluon_pingpong, persistent
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 

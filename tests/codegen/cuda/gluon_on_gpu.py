@@ -118,6 +118,7 @@ def fold_cases(rng: np.random.Generator, arguments: Sequence[str] = ()) -> list[
             d = (64, 128, 32, 80, 256)[number % 5]
             b, m, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (1, 500), (64, 600)))
             table = replace(folds.GLUON, processors=1, gluon_edges=number % 4 > 1)
+            table = replace(table, gluon_persistent=number % 3 > 0, gluon_uneven=64.0)
             table = replace(table, stream_fast_exp=bool(number % 2), **given_table(arguments))
             inputs = one.inputs(b, 4, m, n, d)
             made = case(one.name, (b, m, n, d), one, inputs, table, one.exact, rng)
