@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf, prod
+from typing import NamedTuple
 
-from ...core.dtype import bfloat16, float16
+from ...core.dtype import bfloat16, decode, float16, float32
 from ...core.node import Node
-from ...core.ops.elementwise import CAST, WHERE
+from ...core.ops.elementwise import CAST, MUL, WHERE
 from ...core.ops.index import FOLD, GUARD, LOAD, STORE
+from ...core.ops.leaf import CONST
 from ...graph.ir.affine import Affine
 from ...kernel.stream.roles import StreamedKernel, StreamProblem
 from ...kernel.stream.skip import always_true
@@ -27,7 +30,7 @@ from .spelling import definitions, type_name
 from .stream import StreamProgram, is_one_pass, other_folds, rows_of
 from .tiling import GpuTable, power
 
-WARPGROUPS = ("0", "1")  # that multiply
+WARPGROUPS = 2  # that multiply
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,23 @@ class Streamed:
 
     spec: TensorMap
     axes: tuple[int, ...]
+
+
+class Scaled(NamedTuple):
+    """Scores as a product times one number, -inf where a condition does not hold."""
+
+    product: Node
+    by: Node | None
+    condition: Node | None
+
+    @property
+    def needs(self) -> tuple[Node, ...]:
+        """The values that scores are worked out from."""
+        return tuple([node for node in self if node is not None])
+
+
+def _is_lowest(node: Node) -> bool:
+    return node.op is CONST and node.dtype is float32 and decode(node.arg[0], float32).real == -inf
 
 
 def factor_of(
@@ -79,8 +99,31 @@ def padded_axes(problem: StreamProblem, table: GpuTable) -> dict[int, int] | Non
         2 * problem.sizes[rows_of(problem)] <= table.warpgroup_rows
     ):  # the other form has smaller tiles
         return None
-    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * table.warpgroup_rows))
+    tiles = problem.batch * -(-problem.m // (WARPGROUPS * table.warpgroup_rows))
     return None if 2 * tiles < table.processors or problem.n < table.stream_least else found
+
+
+def tiles_of(problem: StreamProblem, table: GpuTable) -> int:
+    """Tiles of rows, of all steps of the batch."""
+    m, rows = rows_of(problem), WARPGROUPS * table.warpgroup_rows
+    others = [problem.sizes[a] for a in (*problem.batch_axes, *problem.m_axes) if a != m]
+    return -(-problem.sizes[m] // rows) * prod(others)
+
+
+def walked_together(problem: StreamProblem, table: GpuTable) -> int:
+    """Tiles that a program of a persistent grid takes at a time; 0 where each has its program.
+
+    Copies of a tile are on their way while results of the one before are stored. Where masks leave
+    out blocks, a long tile and a short one are a pair, as long as all others: there must be so many
+    pairs that the last ones do not matter.
+    """
+    tiles = tiles_of(problem, table)
+    if not table.gluon_persistent or tiles <= table.processors:
+        return 0
+    if not problem.skips:
+        return 1
+    rounds = -(-tiles // (2 * table.processors))
+    return 2 if rounds * 2 * table.processors <= table.gluon_uneven * tiles else 0
 
 
 class GluonProgram(StreamProgram):
@@ -97,7 +140,10 @@ class GluonProgram(StreamProgram):
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
-        self.tall = len(WARPGROUPS) * self.rows
+        self.tall = WARPGROUPS * self.rows
+        self.tiles = tiles_of(value.problem, table)
+        self.each = walked_together(value.problem, table)
+        self.processors = table.processors
 
     def has_narrow_weights(self, dtype: str) -> bool:
         """True if weights of all sums may be rounded to the 16-bit type of their values."""
@@ -138,20 +184,37 @@ class GluonProgram(StreamProgram):
     # --- a block ---------------------------------------------------------------------------------
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
-        tests = always_true(node.src[0]) if node.op is WHERE and self.edges else None
+        text = super()._expression(node, values, scope)
+        return self._at_edges(node.src[0], values[1], text, scope) if node.op is WHERE else text
+
+    def _at_edges(self, condition: Node, plain: str, masked: str, scope: Scope) -> str:
+        """What is masked, in blocks that are not all on one side of a mask; else as it is."""
+        tests = always_true(condition) if self.edges else None
         if tests is None or self.n not in scope.bound or self.dims != (self.m, self.n):
-            return super()._expression(node, values, scope)
+            return masked
         known = {self.m, self.n, *self.problem.batch_axes, *self.problem.m_axes}
         if not all({a for a, _ in index[1]} <= known for index in tests):
-            return super()._expression(node, values, scope)
-        name = self._name()  # most blocks are on one side of a mask: it is asked at edges alone
+            return masked
+        name = self._name()
         shape = self._shape(frozenset(self.dims))
-        masked = super()._expression(node, values, scope)
         low = " | ".join([f"({self._smallest(index, scope)} < 0)" for index in tests])
-        scope.say(f"{name} = tl.broadcast_to({values[1]}, {shape})")
+        scope.say(f"{name} = tl.broadcast_to({plain}, {shape})")
         scope.say(f"if {low}:")
         scope.say(f"    {name} = tl.broadcast_to({masked}, {shape})")
         return name
+
+    def _scaled(self, scores: Node) -> Scaled | None:
+        """Scores that are a product times one number, masked or not, taken apart."""
+        condition = None
+        if scores.op is WHERE and _is_lowest(scores.src[2]):
+            condition, scores = scores.src[:2]
+        if scores.op is not MUL or not self.is_fast or scores.dtype is not float32:
+            return None
+        inner = [s for s in scores.src if self._is_score(s)]
+        numbers = [s for s in scores.src if not self.free[s] & {self.m, self.n}]
+        if len(inner) != 1 or len(numbers) != 1 or numbers[0] in self.moving:
+            return None
+        return Scaled(inner[0], numbers[0], condition)
 
     def _smallest(self, index: Affine, scope: Scope) -> str:
         """The smallest value of an index over the rows of a warpgroup and a block of columns."""
@@ -188,11 +251,17 @@ class GluonProgram(StreamProgram):
         """Lines of every role: the tile of a program, and from where to where it streams."""
         top = Scope(None, {}, 1)
         count = -(-self.sizes[self.m] // self.tall)
-        top.say("left = gl.program_id(0)")
+        top.say(f"left = {'tile' if self.walks else 'gl.program_id(0)'}")
+        if self.walks:
+            self._number(self.tiles)  # an argument
         tiles = self._number(count)
         most = any(dict(test.index[1]).get(self.n, 0) < 0 for test in self.problem.skips)
-        last = f"{tiles} - 1 - left % {tiles}" if most else f"left % {tiles}"
-        top.say(f"first = ({last}) * {self.tall}")  # those with most to do begin first
+        place = f"left % {tiles}"
+        if self.each == 2:  # much and little to do in turns
+            top.say(f"half = left % {tiles} // 2")
+            place = f"gl.where(left % {tiles} % 2 == 0, half, {tiles} - 1 - half)"
+        place = f"{tiles} - 1 - {place}" if most else place
+        top.say(f"first = ({place}) * {self.tall}")  # those with most to do begin first
         top.say(f"left = left // {tiles}")
         others = [a for a in (*self.problem.batch_axes, *self.problem.m_axes) if a != self.m]
         for axis in reversed(others):
@@ -205,6 +274,22 @@ class GluonProgram(StreamProgram):
         top.say(f"start = gl.minimum({start}, ({size} - 1) // {block} * {block})")
         top.say(f"end = gl.maximum({end}, start + 1)")
         return top.lines
+
+    @property
+    def walks(self) -> bool:
+        """True if programs walk tiles: a persistent grid."""
+        return self.each > 0
+
+    def _walking(self, lines: Sequence[str]) -> list[str]:
+        """A role's lines for each tile of a program."""
+        if not self.walks:
+            return ["    it = 0", *lines]
+        each, count = self.each, self._number(self.tiles)
+        first = "gl.program_id(0)" if each == 1 else f"gl.program_id(0) * {each}"
+        step = "gl.num_programs(0)" if each == 1 else f"gl.num_programs(0) * {each}"
+        found = ["    it = 0", "    turn = 0", f"    for pair in range({first}, {count}, {step}):"]
+        found.append(f"        for tile in range(pair, gl.minimum(pair + {each}, {count})):")
+        return [*found, *["        " + line for line in lines], "            turn += 1"]
 
     def _names(self, factors: Iterable[Node]) -> tuple[list[Argument], list[str]]:
         """Arguments beside the factors of products, and their names."""
@@ -226,11 +311,9 @@ class GluonProgram(StreamProgram):
             source.tensor_map(f"d{i}", one.spec._replace(param=self.places[one.spec.param].value))
             for i, one in enumerate(factors)
         ]
-        tiles = -(-self.sizes[self.m] // self.tall)
-        for axis in (*self.problem.batch_axes, *self.problem.m_axes):
-            tiles *= 1 if axis == self.m else self.sizes[axis]
+        grid = min(self.processors, self.tiles) if self.walks else self.tiles
         text = definitions("\n".join(lines)) + "\n".join(lines) + "\n"
-        return Launch(text, "kernel", tiles, 4, 1, (*maps, *arguments), "gluon")
+        return Launch(text, "kernel", grid, 4, 1, (*maps, *arguments), "gluon")
 
 
 def half(dtype: str) -> str:

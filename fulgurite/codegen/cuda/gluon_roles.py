@@ -7,7 +7,7 @@ guarded by two barriers each: a block is there, a block is free again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .gluon_program import WARPGROUPS
@@ -20,14 +20,19 @@ PINGPONG = (  # ping-pong: one warpgroup's products run while the other has its 
     ["        mbarrier.wait(turns.index(W), (it & 1) ^ (1 - W))"],
     ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
 )
-FIRST_SCORES = [
-    "    it = 0",
-    "    mbarrier.wait(queries_there.index(W), 0)",
-    "    mbarrier.wait(keys_there.index(0), 0)",
-    "    sc = warpgroup_mma(q, FIRST_KEYS, zero, use_acc=False, is_async=True)",
-    "    sc = warpgroup_mma_wait(num_outstanding=0, deps=(sc,))",
-    "    mbarrier.arrive(keys_free.index(0), count=1)",
-]
+
+
+def first_scores(plan: GluonStreamPlan) -> list[str]:
+    """The scores of a tile's first block."""
+    slot = f"it % {plan.buffers}"
+    turn = "turn & 1" if plan.persistent else "0"
+    return [
+        f"    mbarrier.wait(queries_there.index(W), {turn})",
+        *keys_there(plan, "it", 1),
+        f"    sc = warpgroup_mma(q, {keys_of(plan, slot)}, zero, use_acc=False, is_async=True)",
+        "    sc = warpgroup_mma_wait(num_outstanding=0, deps=(sc,))",
+        f"    mbarrier.arrive(keys_free.index({slot}), count=1)",
+    ]
 
 
 def summed(plan: GluonStreamPlan) -> list[str]:
@@ -78,12 +83,15 @@ def scores(plan: GluonStreamPlan) -> list[str]:
 
 def last_sum(plan: GluonStreamPlan) -> list[str]:
     """The sum of the last block."""
+    free = ["    mbarrier.arrive(queries_free.index(W), count=1)"] if plan.persistent else []
     return [
+        *free,
         f"    mbarrier.wait(values_there.index(it % {plan.buffers}), it // {plan.buffers} & 1)",
         f"    acc = warpgroup_mma(packed, {values_of(plan, f'it % {plan.buffers}')}, acc, "
         "is_async=True)",
         "    acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
         f"    mbarrier.arrive(values_free.index(it % {plan.buffers}), count=1)",
+        *(["    it += 1"] if plan.persistent else []),
     ]
 
 
@@ -92,13 +100,16 @@ RINGS = ("keys_there", "keys_free", "values_there", "values_free")
 
 def _shared(plan: GluonStreamPlan) -> tuple[str, ...]:
     """What all roles are given: buffers and barriers."""
-    return ("qs", "ks", "vs", "queries_there", *RINGS, *(["turns"] if plan.pingpong else []))
+    more = [*(["queries_free"] if plan.persistent else []), *(["turns"] if plan.pingpong else [])]
+    return ("qs", "ks", "vs", "queries_there", *RINGS, *more)
 
 
 def producer(
-    plan: GluonStreamPlan, m: int, n: int, names: Sequence[str], place: Sequence[str]
-) -> list[str]:
+    plan: GluonStreamPlan, m: int, n: int, names: Sequence[str], place: Sequence[str],
+    walk: Callable[[Sequence[str]], list[str]],
+) -> list[str]:  # fmt: skip
     """The warp that copies: the rows of both warpgroups, then keys and values in turn."""
+    free = ["    mbarrier.wait(queries_free.index({}), (turn & 1) ^ 1)"] if plan.persistent else []
 
     def at(one: Streamed, own: str) -> str:
         found = [own if a in (m, n) else f"a{a}" for a in one.axes[:-1]]
@@ -106,10 +117,11 @@ def producer(
 
     rows = [
         line
-        for w in WARPGROUPS
+        for w in range(WARPGROUPS)
         for line in (
+            *[line.format(w) for line in free],
             f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
-            f"    tma_load(d0, {at(plan.queries, f'first + {int(w) * plan.rows}')}, "
+            f"    tma_load(d0, {at(plan.queries, f'first + {w * plan.rows}')}, "
             f"queries_there.index({w}), qs.index({w}))",
         )
     ]
@@ -126,17 +138,18 @@ def producer(
         )
     ]  # fmt: skip
     given = ", ".join(["d0", "d1", "d2", *_shared(plan), *names])
-    return [
-        "@gluon.jit", f"def produce({given}):", *place,
-        *rows, "    it = 0", f"    for r1 in range(start, end, {plan.block}):",
+    lines = [
+        *place, *rows, f"    for r1 in range(start, end, {plan.block}):",
         f"        slot = it % {plan.buffers}", f"        phase = it // {plan.buffers} & 1",
-        *ring, "        it += 1", "", "",
+        *ring, "        it += 1",
     ]  # fmt: skip
+    return ["@gluon.jit", f"def produce({given}):", *walk(lines), "", ""]
 
 
 def consumer(
-    plan: GluonStreamPlan, names: Sequence[str], place: Sequence[str], lines: Sequence[str]
-) -> list[str]:
+    plan: GluonStreamPlan, names: Sequence[str], place: Sequence[str], lines: Sequence[str],
+    walk: Callable[[Sequence[str]], list[str]],
+) -> list[str]:  # fmt: skip
     """A warpgroup that multiplies, and what it does with each block."""
 
     def layout(columns: int) -> str:
@@ -144,16 +157,18 @@ def consumer(
                 f"instr_shape=[16, {columns}, 16])")  # fmt: skip
 
     given = ", ".join([*_shared(plan), *names, "W: gl.constexpr"])
-    body = [line.replace("FIRST_KEYS", keys_of(plan, "0")) for line in lines]
+    body = [
+        *place, f"    om = first + W * {plan.rows}",
+        f"    acc = gl.zeros([{plan.rows}, {plan.width}], gl.float32, LO)", *lines,
+    ]  # fmt: skip
     return [
         "@gluon.jit", f"def consume({given}):",
         f"    LS: gl.constexpr = {layout(plan.block)}",
         f"    LO: gl.constexpr = {layout(plan.width)}",
-        "    LP: gl.constexpr = gl.DotOperandLayout(0, LO, 2)", *place,
-        f"    om = first + W * {plan.rows}",
+        "    LP: gl.constexpr = gl.DotOperandLayout(0, LO, 2)",
         f"    q = qs.index(W).reshape([{plan.rows}, {plan.depth}])",
-        f"    acc = gl.zeros([{plan.rows}, {plan.width}], gl.float32, LO)",
-        *body, "", "",
+        f"    zero = gl.zeros([{plan.rows}, {plan.block}], gl.float32, LS)",
+        *walk(body), "", "",
     ]  # fmt: skip
 
 
@@ -164,33 +179,32 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
         f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
         for name, tensor, count, one in (
-            ("qs", "d0", len(WARPGROUPS), plan.queries), ("ks", "d1", plan.buffers, plan.keys),
+            ("qs", "d0", WARPGROUPS, plan.queries), ("ks", "d1", plan.buffers, plan.keys),
             ("vs", "d2", plan.buffers, plan.values),
         )
     ]  # fmt: skip
+    rows = ["queries_there", *(["queries_free"] if plan.persistent else [])]
     barriers = [
         f"    {name} = gl.allocate_shared_memory(gl.int64, "
-        f"[{len(WARPGROUPS) if name == 'queries_there' else plan.buffers}, 1], "
+        f"[{WARPGROUPS if name in rows else plan.buffers}, 1], "
         "mbarrier.MBarrierLayout())"
-        for name in ("queries_there", *RINGS)
+        for name in (*rows, *RINGS)
     ]
     if plan.pingpong:
         barriers += [
-            f"    turns = gl.allocate_shared_memory(gl.int64, [{len(WARPGROUPS)}, 1], "
+            f"    turns = gl.allocate_shared_memory(gl.int64, [{WARPGROUPS}, 1], "
             "mbarrier.MBarrierLayout())",
-            f"    for i in gl.static_range({len(WARPGROUPS)}):",
+            f"    for i in gl.static_range({WARPGROUPS}):",
             "        mbarrier.init(turns.index(i), count=1)",
         ]
-    starts = [
-        f"        mbarrier.init({name}.index(i), count={2 if name.endswith('free') else 1})"
-        for name in RINGS
-    ]
-    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])
+    arrivals = [(name, WARPGROUPS if name.endswith("free") else 1) for name in RINGS]
+    starts = [f"        mbarrier.init({name}.index(i), count={count})" for name, count in arrivals]
+    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(WARPGROUPS)])
     given, copies = plan.registers
     return [
         "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
-        f"    for i in gl.static_range({len(WARPGROUPS)}):",
-        "        mbarrier.init(queries_there.index(i), count=1)",
+        f"    for i in gl.static_range({WARPGROUPS}):",
+        *[f"        mbarrier.init({name}.index(i), count=1)" for name in rows],
         f"    for i in gl.static_range({plan.buffers}):", *starts,
         f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "
         f"[{given}, {copies}])",

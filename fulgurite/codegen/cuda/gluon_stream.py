@@ -24,7 +24,15 @@ from ...core.ops.leaf import CONST
 from ...kernel.stream.online import State
 from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
 from . import gluon_roles as roles
-from .gluon_program import GluonProgram, Streamed, factor_of, half, padded_axes
+from .gluon_program import (
+    GluonProgram,
+    Scaled,
+    Streamed,
+    factor_of,
+    half,
+    padded_axes,
+    walked_together,
+)
 from .scope import Scope
 from .source import Launch, Place
 from .spelling import combine, computing, identity
@@ -32,7 +40,7 @@ from .spelling import number as text_of
 from .stream import rows_of
 from .tiling import GpuTable
 
-LOWEST, NAN = text_of(-inf, float32), text_of(nan, float32)
+LOWEST, HIGHEST, NAN = (text_of(value, float32) for value in (-inf, inf, nan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class GluonStreamPlan:
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     pingpong: bool  # do warpgroups multiply in turns?
+    persistent: bool  # do programs walk tiles?
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -71,7 +80,8 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    how = table.gluon_stream_registers, table.gluon_pingpong
+    persistent = walked_together(problem, table) > 0
+    how = table.gluon_stream_registers, table.gluon_pingpong, persistent
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -103,7 +113,9 @@ class GluonStream(GluonProgram):
         self.plan = plan
         (k,), (d,) = plan.keys.axes[-1:], plan.values.axes[-1:]
         self.d = d
-        super().__init__(value, places, {k: plan.depth, d: plan.width}, plan.block, table)
+        self.folds_scale = table.gluon_scale
+        held = {k: plan.depth, d: plan.width}
+        super().__init__(value, places, held, plan.block, table)
 
     # --- a block ---------------------------------------------------------------------------------
 
@@ -142,8 +154,11 @@ class GluonStream(GluonProgram):
     def _row_state(self, place: int, state: State, scope: Scope, first: bool) -> None:
         """What a block makes of a row state: the repaired value so far, and the block's own."""
         held = computing(state.fold.dtype)
-        value = self._ready(state.op, self._value(state.body, scope), state.fold, scope)
-        block = self._reduced(state.op, value, (self.n,), held)
+        if state is self._distance and self._apart is not None:
+            block = self._scaled_max(self._apart, scope)
+        else:
+            value = self._ready(state.op, self._value(state.body, scope), state.fold, scope)
+            block = self._reduced(state.op, value, (self.n,), held)
         before = identity(state.op, state.fold.dtype)
         if not first:
             before = (
@@ -156,6 +171,33 @@ class GluonStream(GluonProgram):
         # from block to block as a vector: a column has its number in a register for each score
         vector = f"tl.reshape(f{place}, [{self.plan.rows}])"
         scope.say(f"s{place} = gl.convert_layout({vector}, gl.SliceLayout(1, LS))")
+
+    def _scaled_max(self, apart: Scaled, scope: Scope) -> str:
+        """The largest score by way of the largest product, or the smallest: numbers of rows alone.
+
+        What is masked is beyond all products on their lower side. A factor of 0 is next to it, so
+        that it still is.
+        """
+        product = self._value(apart.product, scope)
+        assert apart.by is not None
+        by = self._value(apart.by, scope)
+        home = self._home(apart.by, scope)
+        if home.known("factor") is None:
+            home.names["factor"] = "factor"
+            home.say(f"factor = tl.where({by} == 0.0, 1e-38, {by})")
+            home.say(f"beyond = tl.where(factor > 0.0, {LOWEST}, {HIGHEST})")
+        scope.say(f"raw = {product}")
+        if apart.condition is not None:
+            masked = f"tl.where({self._value(apart.condition, scope)}, raw, beyond)"
+            scope.say(f"raw = {self._at_edges(apart.condition, 'raw', masked, scope)}")
+        ragged = self._ragged_masks([self.n], scope)
+        if ragged:
+            scope.say(f"raw = tl.where({' & '.join(ragged)}, raw, beyond)")
+        scope.say("if factor > 0.0:")
+        scope.say("    far = tl.reduce(raw, 1, fg_max, keep_dims=True)")
+        scope.say("else:")
+        scope.say("    far = tl.reduce(raw, 1, fg_min, keep_dims=True)")
+        return "far * factor"
 
     def _repaired(self, scope: Scope) -> None:
         """The weighted sum so far, for the states of now."""
@@ -184,6 +226,21 @@ class GluonStream(GluonProgram):
         is_so = found and alike and all(_begins_with(found[0], s) for s in sums)
         return found[0] if is_so else None
 
+    @cached_property
+    def _apart(self) -> Scaled | None:
+        """Scores that are products times one number, if nothing but weights reads them."""
+        if self._distance is None or not self.folds_scale:
+            return None
+        scores, known = self._distance.body, (self._distance.fold, self._sum.weights.src[0])
+        readers = [n for n in self.problem.order if scores in n.src and n not in known]
+        found = None if readers else self._scaled(scores)
+        return None if found is None or found.by is None or self.free[found.by] else found
+
+    def _needs(self, node: Node) -> tuple[Node, ...]:
+        if self._apart is not None and node is self._sum.weights:
+            return ()
+        return super()._needs(node)
+
     def _repair(self, state: State) -> Node:
         """How what a state has so far changes with the states of now."""
         assert state.repair is not None
@@ -193,6 +250,8 @@ class GluonStream(GluonProgram):
         if self._distance is None or node is not self._sum.weights:
             return super()._fast_exp(node, values, scope)
         place = self.problem.states.index(self._distance)
+        if self._apart is not None:
+            return f"fg_fast_exp2(tl.fma(raw, factor * 1.442695, g{place} * -1.442695))"
         return f"fg_fast_exp_apart({self._named(node.src[0].src[0], scope)}, g{place})"
 
     def _ended(self, top: Scope) -> None:
@@ -214,23 +273,22 @@ class GluonStream(GluonProgram):
         top = Scope(None, {}, 1)
         peeled = Scope(top, {self.n: 1}, 1)
         self._rows(peeled, first=True)
-        head = [*roles.FIRST_SCORES, "    r1 = start", *top.lines, *peeled.lines]
+        head = [*roles.first_scores(self.plan), "    r1 = start", *top.lines, *peeled.lines]
         head += ["    packed = gl.convert_layout(weights, LP)"]
-        head += [f"    if start + {self.plan.block} < end:", *roles.keys_there(self.plan, "1", 2)]
+        head += [f"    if start + {self.plan.block} < end:"]
+        head += roles.keys_there(self.plan, "it + 1", 2)
         top.lines.clear()
         inner = top.loop(self.n, 2)
         self._rows(inner, first=False)
         before = list(inner.lines)
         inner.lines.clear()
         self._repaired(inner)
-        shape = f"{self.plan.rows}, {self.plan.block}"
         loop = [
             f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
             *roles.scores(self.plan), *before, *roles.summed(self.plan), *inner.lines,
             "        packed = gl.convert_layout(weights, LP)", "        it += 1",
         ]  # fmt: skip
-        zeros = [f"    zero = gl.zeros([{shape}], gl.float32, LS)"]
-        found = [*zeros, *head, *top.lines, *loop, *roles.last_sum(self.plan)]
+        found = [*head, *top.lines, *loop, *roles.last_sum(self.plan)]
         top.lines.clear()
         for number, state in enumerate(self.problem.states):
             if state is not self._sum.state:
@@ -248,8 +306,8 @@ class GluonStream(GluonProgram):
         consumed = self._consumed()
         arguments, names = self._names([self._sum.values])
         lines = [
-            *roles.producer(plan, self.m, self.n, names, place),
-            *roles.consumer(plan, names, place, consumed),
+            *roles.producer(plan, self.m, self.n, names, place, self._walking),
+            *roles.consumer(plan, names, place, consumed, self._walking),
             *roles.whole(plan, names),
         ]
         return self._launch(lines, (plan.queries, plan.keys, plan.values), arguments)

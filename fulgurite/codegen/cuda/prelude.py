@@ -54,6 +54,12 @@ def fg_short_reciprocal(b, scale):
 
 
 @triton.jit
+def fg_inverse(b):
+    """1 / b of a float32, rounded to nearest; of denormals it is infinite."""
+    return tl.div_rn(tl.where(b == b, 1.0, 1.0), b)
+
+
+@triton.jit
 def fg_narrow_exp(x):
     """exp(x) within 2^-17, which 16 bits do not tell from exact; denormals are kept."""
     return fg_exp2(x * 1.442695)

@@ -91,14 +91,15 @@ class GpuTable:
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
-    gluon_pingpong: bool = False  # its warpgroups multiply in turns: on when it was timed on a GPU
-    gluon_sums: bool = False  # that of gradients, gluon_sums.py: on when it was run on a GPU
-    sums_blocks: tuple[int, ...] = (
-        64,
-        32,
-    )  # streamed elements of gluon_sums.py, the longest that fits
+    gluon_scale: bool = True  # a factor of all scores is for their largest, and for exp's argument
+    gluon_persistent: bool = True  # programs walk tiles: copies of the next are on their way
+    gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by walking pairs
+    gluon_pingpong: bool = False  # its warpgroups multiply in turns: slower on an H200
+    gluon_sums: bool = True  # that of gradients: gluon_sums.py
+    sums_blocks: tuple[int, ...] = (64, 32)  # streamed elements of a block: the longest that fits
     sums_registers: int = 216  # of a thread, for its sums, scores and weights
-    sums_buffers: int = 2
+    sums_threads: tuple[int, int] = (240, 24)  # registers of threads that multiply, and that copy
+    sums_buffers: int = 3
     sums_shared: int = 220_000  # bytes of a program's factors
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024

@@ -65,6 +65,7 @@ FOLDS = (
     Fold("causal", lambda s, r, c, x: x.where(c <= r, s, LOWEST)),
     Fold("window", lambda s, r, c, x: x.where((c <= r) & (r < c + 300), s, LOWEST), "float16"),
     Fold("alibi", lambda s, r, c, x: x.where(c <= r, s + (c - r) * 0.0625, LOWEST)),
+    Fold("turned", lambda s, r, c, x: x.where(c <= r, s * -3.0, LOWEST)),
     Fold("soft_cap", lambda s, r, c, x: x.tanh(s / 20.0) * 20.0),
     Fold("statistics", lambda s, r, c, x: x.where(c <= r, s, LOWEST), statistics=True),
     Fold("grouped", lambda s, r, c, x: x.where(c <= r, s, LOWEST), shared=4),

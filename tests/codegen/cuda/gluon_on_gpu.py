@@ -1,14 +1,15 @@
 """Hopper's own forms against float64 on a GPU: `python tests/codegen/cuda/gluon_on_gpu.py [what]`.
 
 From the repository's root. Products of every layout, epilogue and tile, and folds with every mask,
-at 150 and 90 random shapes on fresh random numbers, over poisoned results. What: `products` or
-`folds` alone, a number as a seed (else the time of day), `compile` to compile all texts and run
-none, which needs no GPU. One line for all families, and one for each shape that is wrong. It ends
-at the first kernel that hangs.
+at 150 and more random shapes on fresh random numbers, over poisoned results. What: `products` or
+`folds` alone, `few` shapes, names of folds, fields of the table (`sums_buffers=2`), a number as a
+seed (else the time of day), `compile` to compile all texts and run none, which needs no GPU. One
+line for all families, and one for each shape that is wrong. It ends at the first kernel that hangs.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 import time
@@ -31,7 +32,7 @@ from fulgurite.codegen.cuda.tiling import HOPPER  # noqa: E402
 from fulgurite.core.dtype import array_of_bits, dtype_of  # noqa: E402
 from fulgurite.graph.ir.reshape_groups import CannotLower  # noqa: E402
 from tests.codegen.cuda import folds, products  # noqa: E402
-from tests.codegen.cuda.workloads import rendered, scheduled  # noqa: E402
+from tests.codegen.cuda.workloads import ordered, rendered  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 SHAPES = 15  # of each product and each fold
@@ -60,7 +61,7 @@ def case(
     exact: Callable[..., tuple[Array, ...]], rng: np.random.Generator,
 ) -> Case | None:  # fmt: skip
     """A kernel in the form of a table; None if it is not that form."""
-    schedule = scheduled(build, inputs)
+    schedule, order = ordered(build, inputs)
     if len(schedule.items) != 1:
         return None
     (item,) = schedule.items
@@ -74,8 +75,8 @@ def case(
     arrays = []
     for slot in (*item.reads, *item.writes):
         known: Any = schedule.slots[slot]
-        if slot < len(given):
-            arrays.append(given[slot])
+        if slot < len(order):
+            arrays.append(given[order[slot]])
         elif known.bits is not None:
             arrays.append(np.array(array_of_bits(known.bits, known.dtype)))
         else:
@@ -107,20 +108,28 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
     return found
 
 
-def fold_cases(rng: np.random.Generator) -> list[Case]:
-    """All folds with heads of all sizes in turn."""
+def fold_cases(rng: np.random.Generator, arguments: Sequence[str] = ()) -> list[Case]:
+    """All folds, or those that are named, with heads of all sizes in turn."""
     found: list[Case] = []
     every: Sequence[Any] = (*folds.FOLDS, *folds.GRADIENTS)
-    for one in every:
-        for number in range(SHAPES):
+    asked = [one for one in every if one.name in arguments]
+    for one in asked or every:
+        for number in range(5 if "few" in arguments else SHAPES):
             d = (64, 128, 32, 80, 256)[number % 5]
             b, m, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (1, 500), (64, 600)))
             table = replace(folds.GLUON, processors=1, gluon_edges=number % 4 > 1)
-            table = replace(table, stream_fast_exp=bool(number % 2))
+            table = replace(table, gluon_persistent=number % 3 > 0, gluon_uneven=64.0)
+            table = replace(table, stream_fast_exp=bool(number % 2), **given_table(arguments))
             inputs = one.inputs(b, 4, m, n, d)
             made = case(one.name, (b, m, n, d), one, inputs, table, one.exact, rng)
             found += [] if made is None else [made]
     return found
+
+
+def given_table(arguments: Sequence[str]) -> dict[str, Any]:
+    """Fields of the table, to be tried."""
+    given = [one.split("=", 1) for one in arguments if "=" in one]
+    return {name: ast.literal_eval(value) for name, value in given}
 
 
 def compiled(cases: Sequence[Case]) -> dict[object, Any]:
@@ -151,7 +160,9 @@ def compared(result: Array, want: Array) -> str:
     got = result.astype(np.float64).reshape(want.shape)
     nan = np.isnan(want)  # rows that a mask leaves nothing of
     if (np.isnan(got) & ~nan).any():
-        return f"{int(np.isnan(got).sum())} of {got.size} elements are NaN"
+        where = np.argwhere(np.isnan(got) & ~nan)
+        span = ", ".join([f"{a} to {b}" for a, b in zip(where.min(0), where.max(0), strict=True)])
+        return f"{len(where)} of {got.size} elements are NaN, at {span}"
     got, want = np.where(nan, 0, got), np.where(nan, 0, want)
     error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-300))
     far = float(np.abs(got - want).max() / max(float(np.abs(want).max()), 1e-300))
@@ -163,7 +174,7 @@ def main(arguments: Sequence[str]) -> None:
     seed = next((int(a) for a in arguments if a.isdigit()), int(time.time()))
     rng = np.random.default_rng(seed)
     cases = [] if "folds" in arguments else product_cases(rng)
-    cases += [] if "products" in arguments else fold_cases(rng)
+    cases += [] if "products" in arguments else fold_cases(rng, arguments)
     cubins = compiled(cases)
     if "compile" in arguments:
         return

@@ -36,6 +36,38 @@ def test_attention_with_any_scores_takes_it_in_one_launch(one: Any) -> None:
     assert not kept & {t.param for t in tensors}  # factors come by the copy engine alone
 
 
+def test_programs_walk_tiles_and_copies_are_one_tile_ahead() -> None:
+    one = fold("causal")
+    launch = launch_of(one, one.inputs(4, 16, 1024, 1024, 64))
+    assert launch.grid == HOPPER.processors
+    copies, _, multiplies = launch.text.partition("def consume(")
+    for role in (copies, multiplies):
+        assert role.count("for tile in range(pair, gl.minimum(pair + 2, n0)):") == 1
+    assert copies.index("wait(queries_free.index(1)") < copies.index(
+        "expect(queries_there.index(1)"
+    )
+    last = multiplies.index("arrive(queries_free.index(W)")  # behind all scores, before stores
+    assert multiplies.rindex("sc = warpgroup_mma_wait(") < last < multiplies.index("tl.store(")
+
+
+def test_pairs_of_tiles_are_walked_only_where_there_are_many() -> None:
+    causal, plain = fold("causal"), fold("plain")
+    grids = [launch_of(causal, causal.inputs(1, h, 1024, 1024, 64)).grid for h in (16, 20, 33, 64)]
+    assert grids == [128, 160, 132, 132]  # of 160 tiles, 52 processors would have none
+    assert launch_of(plain, plain.inputs(1, 20, 1024, 1024, 64)).grid == 132
+
+
+def test_a_factor_of_scores_is_for_their_largest_and_for_the_argument_of_exp() -> None:
+    one = fold("causal")
+    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text
+    assert "sc * " not in text and text.count("far = tl.reduce(raw, 1, fg_min") == 2
+    assert text.count("fg_fast_exp2(tl.fma(raw, factor * 1.442695, g0 * -1.442695))") == 2
+    other = fold("alibi")  # scores are no product times a number
+    assert "raw" not in launch_of(other, other.inputs(4, 16, 1024, 1024, 64)).text
+    off = replace(GLUON, gluon_scale=False)
+    assert "raw" not in launch_of(one, one.inputs(4, 16, 1024, 1024, 64), off).text
+
+
 def test_it_may_be_turned_off_by_the_table() -> None:
     one, inputs = fold("causal"), fold("causal").inputs(4, 16, 1000, 1000, 64)
     assert launch_of(one, inputs, HOPPER).language == "gluon"
@@ -108,9 +140,11 @@ def test_a_fast_exp_is_for_weights_of_16_bits_alone() -> None:
 
 def test_rows_that_have_seen_nothing_cost_no_choice_for_each_sum() -> None:
     one = fold("statistics")
-    loop = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text.partition("    for r1 in ")[2]
+    table = replace(GLUON, gluon_persistent=False)
+    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64), table).text
+    loop = text.partition("    for r1 in ")[2]
     loop, _, end = loop.partition("        it += 1\n")[2].partition("        it += 1\n")
-    assert "acc = t" in loop and "tl.where(f0d" not in loop and "g0)" in loop
+    assert "acc = t" in loop and "tl.where(f0d" not in loop and "g0 * -1.442695)" in loop
     assert "acc = tl.where(f0d == " in end and "f2 = tl.where(f0 == " in end
 
 

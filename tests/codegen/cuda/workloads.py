@@ -93,13 +93,25 @@ WORKLOADS = (
 
 def scheduled(build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]) -> Schedule:
     """The kernels of a function, of one result or several, of memory with these shapes."""
+    return ordered(build, inputs)[0]
+
+
+def ordered(
+    build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]
+) -> tuple[Schedule, list[int]]:
+    """The kernels of a function, and which input each of the first slots is.
+
+    Slots are numbered as a graph meets its inputs, not as they were given.
+    """
     with fg.config(device="reference"):
         leaves = [wrap(new_buffer(shape, dtype_of(dtype))) for shape, dtype in inputs]
+        given = [leaf.entry.node for leaf in leaves]
         found = build(*leaves)
         roots = found if isinstance(found, tuple) else (found,)
         normal = normalize([root.entry.node for root in roots])
         sink = restore(normal.structure, normal.constants, {}, normal.nodes)
-        return schedule_of(sink, Context(current(), "reference", len(normal.buffers)))
+        schedule = schedule_of(sink, Context(current(), "reference", len(normal.buffers)))
+        return schedule, [given.index(node) for node in normal.buffers]
 
 
 def rendered(kernel: Kernel, table: GpuTable = HOPPER) -> KernelSource:
