@@ -12,8 +12,8 @@ and strides are run-time numbers. Gluon has no interpreter: correctness is shown
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...core.dtype import DType, bfloat16, float16, float32
 from ...core.node import Node, toposort
@@ -28,10 +28,11 @@ from . import source
 from .program import TileProgram, Tiling
 from .scope import Scope
 from .source import Argument, Launch, Place, TensorMap
-from .spelling import definitions, rounded
+from .spelling import definitions, rounded, to_memory
 from .tiling import GpuTable
 
 _BODY = frozenset((LOAD, STORE, FOLD, CONST, VAR, INDEX, VALID))
+_WIDTH = bfloat16.itemsize  # of operands, and of results for the copy engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,24 @@ class GluonTile:
     depth: int
     buffers: int
     share: float  # of the tensor cores' rate that it reaches, as measured or guessed
+    turns: int = 1  # consumers that take tiles in turns: the epilogue of one beside another's loop
+    programs: int = 1  # for each processor
 
     @property
     def warps(self) -> int:
-        """Of the consumers: a warpgroup for each 64 rows, two at most."""
-        return 4 * min(2, self.rows // 64)
+        """Of a consumer: a warpgroup for each 64 rows, two at most, or one that shares."""
+        return 4 if self.turns * self.programs > 1 else 4 * min(2, self.rows // 64)
 
     @property
     def step(self) -> int:
         """Columns of the epilogue at a time."""
         return min(64, self.columns)
+
+    @property
+    def registers(self) -> int:
+        """Of a thread on average, if several programs share a processor; else 0."""
+        threads = 32 * (self.warps * self.turns + 4)  # copying warps come by four
+        return 65536 // self.programs // threads // 8 * 8 if self.programs > 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,10 @@ class GluonPlan:
     turned: tuple[bool, bool]  # does an operand run along its rows or columns, not along K?
     group: int  # rows of tiles that are walked together, so that they share columns in the cache
     registers: int  # of a producer's thread
+    consuming: int  # of a consumer's, where there are two
     steps: int = 0  # of K in a part of a split product, whose number is the last of a batch
+    stored: Mapping[Node, TensorMap] = field(default_factory=dict)  # results by the copy engine
+    staged: int = 0  # buffers of each such result, on their way from registers to memory
 
     @property
     def tiles(self) -> int:
@@ -93,9 +105,62 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
     if left is None or right is None or left[0].dtype != right[0].dtype:
         return None
     turned = left[1], right[1]
-    return GluonPlan(
-        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers
-    )
+    plan = GluonPlan(
+        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers,
+        table.gluon_stream_registers[0],
+    )  # fmt: skip
+    return _stored_by_engine(plan, table) if table.gluon_store else plan
+
+
+def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
+    """The plan with its results for the copy engine, if all are memory as it is and fit."""
+    c, tile = plan.problem, plan.tile
+    stored = {store: _result(c, store, tile, table) for store in c.stores}
+    specs = {store: spec for store, spec in stored.items() if spec is not None}
+    if len({spec.param for spec in specs.values()}) < len(c.stores):
+        return plan
+    room = table.shared_bytes
+    if tile.programs > 1:
+        room = (room + table.shared_kept) // tile.programs - table.shared_kept
+    ring = tile.buffers * (tile.rows + tile.columns) * tile.depth * _WIDTH
+    block = tile.rows * tile.step
+    turned = max([n.dtype.itemsize for n in _read_beside(plan)], default=0)  # between layouts
+    room -= ring + tile.turns * block * turned + 16 * (tile.buffers + 8)
+    staged = room // (tile.turns * block * _WIDTH * len(specs))
+    most = tile.columns // tile.step
+    return replace(plan, stored=specs, staged=min(most, staged)) if staged > 0 else plan
+
+
+def _result(
+    c: GemmProblem, store: Node, tile: GluonTile, table: GpuTable
+) -> TensorMap | None:
+    """A result as a tensor for the copy engine, if it is memory as it is: rows of 16 bits."""
+    (m,), (n,) = c.rows, c.columns
+    param, (offset, terms), *_ = store.arg
+    order = (*c.batch, m, n)
+    steps = {a: step for a, step in terms if isinstance(a, int)}
+    if c.dtypes[param] not in (bfloat16, float16) or len(order) > table.tma_rank:
+        return None
+    if len(steps) < len(terms) or not steps.keys() <= {*order} or not {m, n} <= c.free[store]:
+        return None
+    unit = table.tma_bytes // _WIDTH
+    strides = [steps.get(a, 0) if c.sizes[a] > 1 else unit for a in order[:-1]]
+    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
+        return None
+    if steps.get(n) != 1 or c.fold not in toposort([store]):
+        return None
+    return TensorMap(
+        param, offset * _WIDTH, c.dtypes[param].name, tuple([c.sizes[a] for a in order]),
+        (*strides, 1), (*[1] * len(c.batch), tile.rows, tile.step),
+    )  # fmt: skip
+
+
+def _read_beside(plan: GluonPlan) -> list[Node]:
+    """Loads of the epilogue that have elements for each of the results."""
+    c = plan.problem
+    inside = {c.fold, *c.fold.slice}
+    read = [n for n in c.order if n.op is LOAD and n not in inside]
+    return [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
 
 
 def _is_plain(node: Node) -> bool:
@@ -122,7 +187,7 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
         most = most_parts(problem, tile, table)
         return min([rounds(tile, parts) for parts in range(1, most + 1)], default=float("inf"))
 
-    every = [GluonTile(*one) for one in table.gluon_tiles]
+    every = tiles_of(table)
     found = min(every, key=rounds)
     if batches * m * n * k < table.gluon_least:
         return None
@@ -131,6 +196,14 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
     found = min(every, key=in_parts)
     parts = most_parts(problem, found, table)
     return found if 2 * parts * tiles(found) >= table.processors else None
+
+
+def tiles_of(table: GpuTable) -> list[GluonTile]:
+    """The tiles of a table."""
+    return [
+        GluonTile(int(m), int(n), int(k), int(ring), share, *map(int, more))
+        for m, n, k, ring, share, *more in table.gluon_tiles
+    ]
 
 
 def most_parts(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
@@ -183,9 +256,7 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     c, tile = plan.problem, plan.tile
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
     tile_ns = 2 * area * c.k / (table.gluon_rate * tile.share)
-    inside = {c.fold, *c.fold.slice}
-    read = [n for n in c.order if n.op is LOAD and n not in inside]
-    read = [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
+    read = _read_beside(plan)
     wide = sum([n.dtype.itemsize for n in read])
     stored = sum([c.dtypes[n.arg[0]].itemsize for n in c.stores])
 
@@ -212,7 +283,7 @@ def part_of(plan: GluonPlan, part: Part) -> GluonPlan:
         plan.problem, order=order, free=free_axes(order), sizes=sizes, stores=stores,
         batch=(*plan.problem.batch, block),
     )  # fmt: skip
-    return replace(plan, problem=problem, steps=steps)
+    return replace(plan, problem=problem, steps=steps, stored={}, staged=0)
 
 
 def render_gluon(
@@ -227,7 +298,10 @@ def render_gluon(
         spec._replace(param=place.value)
         for spec, place in zip((plan.left, plan.right), factors, strict=True)
     ]
-    maps = source.tensor_map("d0", left), source.tensor_map("d1", right)
+    if any(places[spec.param].source != source.PARAM for spec in plan.stored.values()):
+        plan = replace(plan, stored={}, staged=0)
+    results = [s._replace(param=places[s.param].value) for s in plan.stored.values()]
+    maps = [source.tensor_map(f"d{i}", one) for i, one in enumerate((left, right, *results))]
     return GemmProgram(kernel, dtypes, places, plan, table).text(maps)
 
 
@@ -245,6 +319,7 @@ class GemmProgram(TileProgram):
         tiling = Tiling((self.m, self.n), blocks, tile.warps, short=table.short_functions)
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
+        self.turning = False  # are places at hand those of loads of 16 bytes a thread?
         super().__init__(above, dtypes, places, tiling)
 
     # --- the epilogue ----------------------------------------------------------------------------
@@ -269,14 +344,45 @@ class GemmProgram(TileProgram):
     def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
         dim, first = (1, "om") if axis == self.m else (0, "on")
         wide = ".to(tl.int64)" if self.wide else ""
-        arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, L))"
-        scope.say(f"i{axis} = {first} + {arange}{wide}")
+        layout = "B" if self.turning else "L"
+        arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, {layout}))"
+        scope.say(f"i{self._bound_name(axis, scope)} = {first} + {arange}{wide}")
+
+    def _bound_name(self, axis: int, scope: Scope) -> str:
+        return f"{axis}b" if self.turning and axis in self.block else f"{axis}"
+
+    def _load(self, node: Node, scope: Scope) -> str:
+        """Elements for each of the results are read by 16 bytes and then go where those are."""
+        self.turning = bool(self.plan.stored) and self.free[node] >= {self.m, self.n}
+        text = super()._load(node, scope)
+        self.turning = False
+        return text
+
+    def _read(self, text: str) -> str:
+        return f"gl.convert_layout({text}, L)" if self.turning else text
+
+    def _store(self, store: Node, value: str, scope: Scope) -> None:
+        """A result for the copy engine, through shared memory: it clips what overhangs."""
+        if store not in self.plan.stored:
+            super()._store(store, value, scope)
+            return
+        number = 2 + list(self.plan.stored).index(store)
+        batches = [f"b{place}" for place in range(len(self.problem.batch))]
+        tile = self.plan.tile
+        scope.say(f"tma.store_wait(pendings={self.plan.staged * len(self.plan.stored) - 1})")
+        scope.say(f"s{number}.reshape([{tile.rows}, {tile.step}])"
+                  f".store({to_memory(value, self.dtypes[store.arg[0]])})")  # fmt: skip
+        scope.say("fence_async_shared()")
+        scope.say(f"tma_store(d{number}, [{', '.join([*batches, 'om', 'on'])}], s{number})")
 
     def _epilogue(self) -> list[str]:
         """The lines that store what is computed from some columns of the accumulators."""
         top = Scope(None, {}, 1)
-        for axis in (self.m, self.n):
-            self._tile_axis(top, axis, "")
+        turned = bool(self.plan.stored and _read_beside(self.plan))
+        for self.turning in (False, True)[: 1 + turned]:
+            for axis in (self.m, self.n):
+                self._tile_axis(top, axis, "")
+        self.turning = False
         for place, axis in enumerate(self.problem.batch):
             top.say(f"a{axis} = b{place}{'.to(tl.int64)' if self.wide else ''}")
         self._emit_roots(top)
@@ -290,6 +396,7 @@ class GemmProgram(TileProgram):
         ragged = {axis: self._number(sizes[axis])
                   for axis in (self.m, self.n) if self._is_ragged(axis)}  # fmt: skip
         self.inside = True
+        ragged = ragged if any("mask=" in line for line in body) else {}
         inner = self._epilogue() if ragged else []
         down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
         tiles = self.plan.tiles
@@ -305,13 +412,15 @@ class GemmProgram(TileProgram):
         names = [a.name for a in arguments], [a.name for a in walk]
         lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
-        grid = min(tiles, self.table.processors)
-        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon")
+        grid = min(tiles, tile.programs * self.table.processors)
+        return Launch(
+            text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers
+        )
 
     def _arguments(self) -> list[Argument]:
         """What the epilogue reads and writes, and its numbers."""
         stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
-        used = sorted({n.arg[0] for n in stored})
+        used = sorted({n.arg[0] for n in stored if n not in self.plan.stored})
         arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
         arguments += [
             Argument(short, "i64", False, source.VARIABLE, name)
@@ -346,10 +455,13 @@ class _Text:
         self.names, self.walk = list(names), list(walk)
         self.batches = [f"b{i}" for i in range(len(plan.problem.batch))]
         self.type = f"gl.{plan.left.dtype}"
+        self.results = [f"d{2 + i}" for i in range(len(plan.stored))]
+        self.staging = [*self.results, *[f"s{2 + i}" for i in range(len(plan.stored))]]
 
     def lines(self, epilogue: Sequence[str], inside: Sequence[str]) -> list[str]:
         """All functions, the kernel last; `inside` is the epilogue of tiles that need no masks."""
-        given = ", ".join(["acc", "om", "on", *self.batches, *self.names, "L: gl.constexpr"])
+        layouts = ["L: gl.constexpr", "B: gl.constexpr"]
+        given = ", ".join(["acc", "om", "on", *self.batches, *self.staging, *self.names, *layouts])
         found = ["@gluon.jit", f"def epilogue({given}):", *epilogue, "", ""]
         if inside:
             found += ["@gluon.jit", f"def inside({given}):", *inside, "", ""]
@@ -409,11 +521,8 @@ class _Text:
 
     def _consumer(self) -> list[str]:
         tile = self.tile
-        given = ["ab", "bb", "empty", "ready", "tiles", *self.walk, *self.names]
-        layout = (
-            f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{tile.warps}, 1], "
-            f"instr_shape=[16, {tile.columns}, 16])"
-        )
+        given = ["ab", "bb", *self._staging(), "empty", "ready", "tiles", *self.walk, *self.names]
+        given += ["W: gl.constexpr"] if tile.turns > 1 else []
         rows = tile.rows, tile.depth
         columns = tile.depth, tile.columns
         turns = self.plan.turned[0], not self.plan.turned[1]
@@ -424,12 +533,10 @@ class _Text:
             for name, (high, low), turn in zip("ab", (rows, columns), turns, strict=True)
         ]
         across = tile.step // 8  # threads beside each other, with 8 columns each
-        return [
-            "@gluon.jit", f"def consume({', '.join(given)}):",
-            f"    C: gl.constexpr = {layout}",
-            f"    L: gl.constexpr = gl.BlockedLayout([1, 8], [{32 // across}, {across}], "
-            f"[{tile.warps}, 1], [1, 0])",
-            *self._walking(),
+        wide = (
+            f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
+        )
+        body = [
             f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
             f"        for k in range(k0, k1, {tile.depth}):", *self._ring(),
             "            mbarrier.wait(ready.index(slot), phase)",
@@ -441,8 +548,34 @@ class _Text:
             "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
             f"        mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
             "count=1)",
-            *self._finish(), "", "",
+            *self._finish(),
         ]  # fmt: skip
+        return [
+            "@gluon.jit", f"def consume({', '.join(given)}):",
+            f"    C: gl.constexpr = {self._fragment(tile.columns)}",
+            f"    L: gl.constexpr = {self._fragment(tile.step) if self.plan.stored else wide}",
+            f"    B: gl.constexpr = {wide}",
+            *self._walking(), *self._in_turns(body),
+            *(["    tma.store_wait(pendings=0)"] if self.plan.stored else []), "", "",
+        ]  # fmt: skip
+
+    def _fragment(self, columns: int) -> str:
+        """The layout of accumulators."""
+        return (
+            f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{self.tile.warps}, 1], "
+            f"instr_shape=[16, {columns}, 16])"
+        )
+
+    def _in_turns(self, body: list[str]) -> list[str]:
+        """What a consumer does with a tile; blocks of those of others are only counted."""
+        if self.tile.turns == 1:
+            return body
+        others = f"        if (tile // gl.num_programs(0)) % {self.tile.turns} != W:"
+        count = f"            it += (k1 - k0 + {self.tile.depth - 1}) // {self.tile.depth}"
+        return [others, count, "        else:", *[f"    {line}" for line in body]]
+
+    def _staging(self) -> list[str]:
+        return [*self.results, *[f"s{2 + i}b" for i in range(len(self.results))]]
 
     def _finish(self) -> list[str]:
         """The epilogue; only tiles that overhang look where the result ends.
@@ -471,32 +604,46 @@ class _Text:
                 split, *self._steps(low, first, half, function),
                 *self._steps(high, first + half, half, function),
             ]  # fmt: skip
-        given = ", ".join(["om", f"on + {first}", *self.batches, *self.names, "L"])
+        place = f"{first // self.tile.step % max(1, self.plan.staged)}"
+        if self.tile.turns > 1:
+            place = f"W * {self.plan.staged} + {place}"
+        staging = [*self.results, *[f"s{d[1:]}b.index({place})" for d in self.results]]
+        given = ", ".join(
+            ["om", f"on + {first}", *self.batches, *staging, *self.names, "L", "B"]
+        )
         return [f"        {function}(gl.convert_layout({name}, L), {given})"]
 
     def _kernel(self) -> list[str]:
         tile, plan = self.tile, self.plan
         shared = ["empty", "ready", "tiles", *self.walk]
-        consumed = ", ".join(["ab", "bb", *shared, *self.names])
+        consumed = ", ".join(["ab", "bb", *self._staging(), *shared, *self.names])
         produced = ", ".join(["d0", "d1", "ab", "bb", *shared])
-        names = ", ".join(["d0", "d1", *self.walk, *self.names])
+        names = ", ".join(["d0", "d1", *self.results, *self.walk, *self.names])
+        rings = [("a", "d0", plan.left, tile.buffers), ("b", "d1", plan.right, tile.buffers)]
+        rings += [
+            (f"s{d[1:]}", d, spec, tile.turns * plan.staged)
+            for d, spec in zip(self.results, plan.stored.values(), strict=True)
+        ]
         memory = [
-            f"    {name}b = gl.allocate_shared_memory({self.type}, "
-            f"[{tile.buffers}, {', '.join(map(str, spec.block))}], {key}.layout)"
-            for name, key, spec in (("a", "d0", plan.left), ("b", "d1", plan.right))
+            f"    {name}b = gl.allocate_shared_memory(gl.{spec.dtype}, "
+            f"[{count}, {', '.join(map(str, spec.block))}], {key}.layout)"
+            for name, key, spec, count in rings
         ]
         barriers = [
             f"    {name} = gl.allocate_shared_memory(gl.int64, [{tile.buffers}, 1], "
             "mbarrier.MBarrierLayout())"
             for name in ("empty", "ready")
         ]
+        turns = [f", {turn}" for turn in range(tile.turns)] if tile.turns > 1 else [""]
+        consumers = ", ".join([f"(consume, ({consumed}{turn}))" for turn in turns])
+        warps = [*[tile.warps] * (tile.turns - 1), 1]
+        registers = [*[plan.consuming] * (tile.turns - 1), plan.registers]
         return [
             "@gluon.jit", f"def kernel({names}):", "    tiles = count", *memory, *barriers,
             f"    for i in gl.static_range({tile.buffers}):",
             "        mbarrier.init(empty.index(i), count=1)",
             "        mbarrier.init(ready.index(i), count=1)",
-            f"    gl.warp_specialize([(consume, ({consumed})), (produce, ({produced}))], "
-            f"[1], [{plan.registers}])",
+            f"    gl.warp_specialize([{consumers}, (produce, ({produced}))], {warps}, {registers})",
         ]  # fmt: skip
 
 

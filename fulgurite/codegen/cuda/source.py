@@ -79,6 +79,7 @@ class Launch:
     stages: int
     arguments: tuple[Argument, ...]
     language: str = "triton"  # or gluon: Triton's own, one level below
+    registers: int = 0  # of a thread on average, where several programs share a processor
 
     @property
     def signature(self) -> tuple[tuple[str, str, bool], ...]:
@@ -88,7 +89,7 @@ class Launch:
     @property
     def key(self) -> tuple[object, ...]:
         """Launches with equal keys have the same machine code."""
-        return self.text, self.symbol, self.warps, self.stages, self.signature
+        return self.text, self.symbol, self.warps, self.stages, self.registers, self.signature
 
     @property
     def effort(self) -> tuple[bool, int]:

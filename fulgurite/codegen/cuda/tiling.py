@@ -65,7 +65,7 @@ class GpuTable:
     dot_loop: int = 16  # blocks of a folded axis that make a good loop alone; of fewer, axes merge
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
-    gluon_tiles: tuple[tuple[int, int, int, int, float], ...] = (  # see `GluonTile`
+    gluon_tiles: tuple[tuple[float, ...], ...] = (  # see `GluonTile`
         (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
@@ -78,6 +78,9 @@ class GpuTable:
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
+    gluon_store: bool = False  # results by the copy engine, where they are memory as it is
+    shared_bytes: int = 232_448  # of a program that has a processor to itself
+    shared_kept: int = 1024  # of each program, that the machine keeps for itself
     gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
