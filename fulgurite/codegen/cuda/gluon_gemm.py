@@ -27,7 +27,7 @@ from ...kernel.transform.split_reduction import Part
 from . import source
 from .program import TileProgram, Tiling
 from .scope import Scope
-from .source import Argument, Launch, Place, TensorMap
+from .source import Argument, Launch, Place, Room, TensorMap
 from .spelling import definitions, rounded, to_memory
 from .tiling import GpuTable
 
@@ -78,6 +78,7 @@ class GluonPlan:
     consuming: int  # of a consumer's, where there are two
     steps: int = 0  # of K in a part of a split product, whose number is the last of a batch
     stored: Mapping[Node, TensorMap] = field(default_factory=dict)  # results by the copy engine
+    streamed: int = 0  # stream-K: programs that share out the steps of K
     staged: int = 0  # buffers of each such result, on their way from registers to memory
 
     @property
@@ -109,7 +110,20 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
         problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers,
         table.gluon_stream_registers[0],
     )  # fmt: skip
+    if table.gluon_streamk:
+        plan = replace(plan, streamed=_programs(plan, table))
     return _stored_by_engine(plan, table) if table.gluon_store else plan
+
+
+def _programs(plan: GluonPlan, table: GpuTable) -> int:
+    """Stream-K: how many programs share out the blocks of K of all tiles; 0 if tiles come out even.
+
+    A program has some blocks at least, and few wait for each other where whole tiles are many.
+    """
+    tile = plan.tile
+    steps = plan.tiles * -(-plan.problem.k // tile.depth)
+    programs = min(table.processors * tile.programs, steps // table.gluon_stream_steps)
+    return programs if tile.turns == 1 and programs > 1 and plan.tiles % programs else 0
 
 
 def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
@@ -283,12 +297,12 @@ def part_of(plan: GluonPlan, part: Part) -> GluonPlan:
         plan.problem, order=order, free=free_axes(order), sizes=sizes, stores=stores,
         batch=(*plan.problem.batch, block),
     )  # fmt: skip
-    return replace(plan, problem=problem, steps=steps, stored={}, staged=0)
+    return replace(plan, problem=problem, steps=steps, stored={}, staged=0, streamed=0)
 
 
 def render_gluon(
     kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], plan: GluonPlan,
-    table: GpuTable,
+    table: GpuTable, room: Room,
 ) -> Launch | None:  # fmt: skip
     """A kernel in this form: operands must be params of its own."""
     factors = [places[spec.param] for spec in (plan.left, plan.right)]
@@ -302,6 +316,10 @@ def render_gluon(
         plan = replace(plan, stored={}, staged=0)
     results = [s._replace(param=places[s.param].value) for s in plan.stored.values()]
     maps = [source.tensor_map(f"d{i}", one) for i, one in enumerate((left, right, *results))]
+    if plan.streamed:
+        area = plan.tile.rows * plan.tile.columns * float32.itemsize
+        parts = room.take(plan.streamed * area)
+        maps += [source.pointer("parts", float32, parts), source.flag_words()]
     return GemmProgram(kernel, dtypes, places, plan, table).text(maps)
 
 
@@ -412,7 +430,7 @@ class GemmProgram(TileProgram):
         names = [a.name for a in arguments], [a.name for a in walk]
         lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
-        grid = min(tiles, tile.programs * self.table.processors)
+        grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
         return Launch(
             text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers
         )
@@ -456,6 +474,7 @@ class _Text:
         self.batches = [f"b{i}" for i in range(len(plan.problem.batch))]
         self.type = f"gl.{plan.left.dtype}"
         self.results = [f"d{2 + i}" for i in range(len(plan.stored))]
+        self.partials = ["parts", "flags"] if plan.streamed else []
         self.staging = [*self.results, *[f"s{2 + i}" for i in range(len(plan.stored))]]
 
     def lines(self, epilogue: Sequence[str], inside: Sequence[str]) -> list[str]:
@@ -465,12 +484,16 @@ class _Text:
         found = ["@gluon.jit", f"def epilogue({given}):", *epilogue, "", ""]
         if inside:
             found += ["@gluon.jit", f"def inside({given}):", *inside, "", ""]
+        found += self._partials() if self.plan.streamed else []
         return [*found, *_HALVES, *self._producer(), *self._consumer(), *self._kernel()]
 
     def _walking(self) -> list[str]:
         """The loop over tiles: where each begins, and which product of a batch it is of."""
         tile, found = self.tile, ["    it = 0"]
-        found.append("    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):")
+        if self.plan.streamed:
+            found += [line.replace("DEPTH", str(tile.depth)) for line in _STREAM_K]
+        else:
+            found.append("    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):")
         found.append("        left = tile // (down * across)")
         for place in reversed(range(len(self.batches))):
             found.append(f"        b{place} = left % z{place}")
@@ -488,6 +511,12 @@ class _Text:
 
     def _window(self) -> list[str]:
         """From where to where a tile sums along K."""
+        if self.plan.streamed:
+            depth = self.tile.depth
+            return [
+                f"        k0 = (begun - start) * {depth}",
+                f"        k1 = gl.minimum((upto - start) * {depth}, K)",
+            ]
         if not self.plan.steps:
             return ["        k0 = 0", "        k1 = K"]
         first = f"{self.batches[-1]} * steps"
@@ -522,7 +551,8 @@ class _Text:
     def _consumer(self) -> list[str]:
         tile = self.tile
         given = ["ab", "bb", *self._staging(), "empty", "ready", "tiles", *self.walk, *self.names]
-        given += ["W: gl.constexpr"] if tile.turns > 1 else []
+        given += self.partials
+        given += ["turns", "W: gl.constexpr"] if tile.turns > 1 else []
         rows = tile.rows, tile.depth
         columns = tile.depth, tile.columns
         turns = self.plan.turned[0], not self.plan.turned[1]
@@ -536,15 +566,16 @@ class _Text:
         wide = (
             f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
         )
+        wait, pass_on = _TURNS if tile.turns > 1 else ([], [])
         body = [
-            f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
+            *wait, f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
             f"        for k in range(k0, k1, {tile.depth}):", *self._ring(),
             "            mbarrier.wait(ready.index(slot), phase)",
             f"            acc = warpgroup_mma({blocks[0]}, {blocks[1]}, acc, is_async=True)",
             "            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))",
             f"            mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
             "count=1, pred=k > k0)",
-            "            it += 1",
+            "            it += 1", *pass_on,
             "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
             f"        mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
             "count=1)",
@@ -582,6 +613,16 @@ class _Text:
 
         A mask that ends anywhere would make vectors of stores single elements.
         """
+        found = self._stored_tile()
+        if not self.plan.streamed:
+            return found
+        kept = self._steps("acc", 0, self.tile.columns, "keep")
+        return [
+            "        if upto < start + blocks:", *[f"    {line}" for line in kept], *_SIGNAL,
+            "        else:", *_WAIT, *[f"    {line}" for line in found],
+        ]  # fmt: skip
+
+    def _stored_tile(self) -> list[str]:
         tile = self.tile
         firsts = zip(("om", "on"), (tile.rows, tile.columns), self.ends, strict=True)
         tests = [f"{first} + {length} <= {end}" for first, length, end in firsts if end]
@@ -611,14 +652,38 @@ class _Text:
         given = ", ".join(
             ["om", f"on + {first}", *self.batches, *staging, *self.names, "L", "B"]
         )
-        return [f"        {function}(gl.convert_layout({name}, L), {given})"]
+        part = f"gl.convert_layout({name}, L)"
+        if function == "keep":
+            return [f"        keep({part}, parts, p, {first}, L)"]
+        if self.plan.streamed:
+            part = f"gather({part}, parts, q0, p, {first}, L)"
+        return [f"        {function}({part}, {given})"]
+
+    def _partials(self) -> list[str]:
+        """Functions by which partial tiles are kept in the workspace, and added up in order."""
+        tile = self.tile
+        places = [
+            f"    i = tl.arange(0, {tile.rows}, layout=gl.SliceLayout(1, L))",
+            f"    j = tl.arange(0, {tile.step}, layout=gl.SliceLayout(0, L))",
+            f"    at = parts + first + (i[:, None] * {tile.columns} + j[None, :])",
+        ]
+        area = tile.rows * tile.columns
+        return [
+            "@gluon.jit", "def keep(x, parts, p, first: gl.constexpr, L: gl.constexpr):", *places,
+            f"    tl.store(at + p * {area}, x)", "", "",
+            "@gluon.jit",
+            "def gather(x, parts, q0, p, first: gl.constexpr, L: gl.constexpr):", *places,
+            "    for q in range(q0, p):",
+            f'        x += tl.load(at + q * {area}, cache_modifier=".cg")',
+            "    return x", "", "",
+        ]  # fmt: skip
 
     def _kernel(self) -> list[str]:
         tile, plan = self.tile, self.plan
         shared = ["empty", "ready", "tiles", *self.walk]
-        consumed = ", ".join(["ab", "bb", *self._staging(), *shared, *self.names])
+        consumed = ["ab", "bb", *self._staging(), *shared, *self.names, *self.partials]
         produced = ", ".join(["d0", "d1", "ab", "bb", *shared])
-        names = ", ".join(["d0", "d1", *self.results, *self.walk, *self.names])
+        names = ", ".join(["d0", "d1", *self.results, *self.partials, *self.walk, *self.names])
         rings = [("a", "d0", plan.left, tile.buffers), ("b", "d1", plan.right, tile.buffers)]
         rings += [
             (f"s{d[1:]}", d, spec, tile.turns * plan.staged)
@@ -634,8 +699,15 @@ class _Text:
             "mbarrier.MBarrierLayout())"
             for name in ("empty", "ready")
         ]
-        turns = [f", {turn}" for turn in range(tile.turns)] if tile.turns > 1 else [""]
-        consumers = ", ".join([f"(consume, ({consumed}{turn}))" for turn in turns])
+        if tile.turns > 1:
+            barriers += [
+                f"    turns = gl.allocate_shared_memory(gl.int64, [{tile.turns}, 1], "
+                "mbarrier.MBarrierLayout())",
+                f"    for i in gl.static_range({tile.turns}):",
+                "        mbarrier.init(turns.index(i), count=1)",
+            ]
+        turns = [f", turns, {turn}" for turn in range(tile.turns)] if tile.turns > 1 else [""]
+        consumers = ", ".join([f"(consume, ({', '.join(consumed)}{turn}))" for turn in turns])
         warps = [*[tile.warps] * (tile.turns - 1), 1]
         registers = [*[plan.consuming] * (tile.turns - 1), plan.registers]
         return [
@@ -646,6 +718,51 @@ class _Text:
             f"    gl.warp_specialize([{consumers}, (produce, ({produced}))], {warps}, {registers})",
         ]  # fmt: skip
 
+
+# Stream-K (Osama et al. 2023): whole rounds of tiles first; the blocks of K of the tiles that are
+# left are shared out evenly, and a program walks its tiles from the last to the first. So the part
+# of a tile that it leaves to others, always the tile's beginning, is done first, and who has the
+# end of a tile waits for programs before it alone, which adds them up in their order.
+_STREAM_K = [
+    "    blocks = (K + DEPTH - 1) // DEPTH",
+    "    p = gl.program_id(0)",
+    "    programs = gl.num_programs(0)",
+    "    rounds = gl.maximum(tiles // programs - 1, 0)",
+    "    whole = rounds * programs * blocks",
+    "    each = (tiles * blocks - whole) // programs",
+    "    more = (tiles * blocks - whole) % programs",
+    "    begin = whole + p * each + gl.minimum(p, more)",
+    "    end = begin + each + tl.where(p < more, 1, 0)",
+    "    last = (end + blocks - 1) // blocks",
+    "    units = rounds + tl.where(end > begin, last - begin // blocks, 0)",
+    "    for unit in range(0, units):",
+    "        tile = tl.where(unit < rounds, p + unit * programs, last - 1 - (unit - rounds))",
+    "        start = tile * blocks",
+    "        begun = tl.where(unit < rounds, start, gl.maximum(begin, start))",
+    "        upto = tl.where(unit < rounds, start + blocks, gl.minimum(end, start + blocks))",
+]
+_SIGNAL = [
+    "            tl.debug_barrier()",
+    '            tl.atomic_xchg(flags + p, 1, sem="release")',
+]
+_WAIT = [
+    "            q0 = p",
+    "            if begun > start:",
+    "                long = more * (each + 1)",
+    "                q0 = tl.where(start - whole < long, (start - whole) // (each + 1), "
+    "more + (start - whole - long) // gl.maximum(each, 1))",
+    "                for q in range(q0, p):",
+    '                    seen = tl.atomic_cas(flags + q, 1, 0, sem="acquire")',
+    "                    while seen == 0:",
+    '                        seen = tl.atomic_cas(flags + q, 1, 0, sem="acquire")',
+]
+
+# Ping-pong: a consumer begins when the other has all blocks of its tile, since barriers of the ring
+# tell phases apart by their parity alone; its epilogue is beside the other's loop.
+_TURNS = (
+    ["        mbarrier.wait(turns.index(W), (tile // gl.num_programs(0) // 2 & 1) ^ (1 - W))"],
+    ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
+)
 
 _HALVES = [
     "@gluon.jit", "def halves(x, R: gl.constexpr, W: gl.constexpr):",

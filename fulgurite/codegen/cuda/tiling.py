@@ -79,6 +79,8 @@ class GpuTable:
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
     gluon_store: bool = False  # results by the copy engine, where they are memory as it is
+    gluon_streamk: bool = False  # steps of K shared out between all processors
+    gluon_stream_steps: int = 4  # blocks of K of a program, at least
     shared_bytes: int = 232_448  # of a program that has a processor to itself
     shared_kept: int = 1024  # of each program, that the machine keeps for itself
     gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2

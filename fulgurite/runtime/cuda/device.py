@@ -22,6 +22,7 @@ from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
+from ...codegen.cuda.source import FLAG_COUNT
 from ...core.ranks import local_rank
 from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule, is_collective
@@ -121,6 +122,7 @@ class CudaDevice(BaseDevice):
         self.interpreted: list[str] = []
         self.times: StreamTimes | None = None  # while somebody records
         self.lock = self.taken_zero(256)
+        self.flags = self.taken_zero(4 * FLAG_COUNT)
         self.unchecked: list[Unchecked] = []
         self._settling = threading.RLock()
         self._mark = cuda.Event(self.driver)
