@@ -145,9 +145,7 @@ def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
     return replace(plan, stored=specs, staged=min(most, staged)) if staged > 0 else plan
 
 
-def _result(
-    c: GemmProblem, store: Node, tile: GluonTile, table: GpuTable
-) -> TensorMap | None:
+def _result(c: GemmProblem, store: Node, tile: GluonTile, table: GpuTable) -> TensorMap | None:
     """A result as a tensor for the copy engine, if it is memory as it is: rows of 16 bits."""
     (m,), (n,) = c.rows, c.columns
     param, (offset, terms), *_ = store.arg
@@ -431,9 +429,7 @@ class GemmProgram(TileProgram):
         lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
         grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
-        return Launch(
-            text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers
-        )
+        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers)
 
     def _arguments(self) -> list[Argument]:
         """What the epilogue reads and writes, and its numbers."""
@@ -563,9 +559,7 @@ class _Text:
             for name, (high, low), turn in zip("ab", (rows, columns), turns, strict=True)
         ]
         across = tile.step // 8  # threads beside each other, with 8 columns each
-        wide = (
-            f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
-        )
+        wide = f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
         wait, pass_on = _TURNS if tile.turns > 1 else ([], [])
         body = [
             *wait, f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
@@ -649,9 +643,7 @@ class _Text:
         if self.tile.turns > 1:
             place = f"W * {self.plan.staged} + {place}"
         staging = [*self.results, *[f"s{d[1:]}b.index({place})" for d in self.results]]
-        given = ", ".join(
-            ["om", f"on + {first}", *self.batches, *staging, *self.names, "L", "B"]
-        )
+        given = ", ".join(["om", f"on + {first}", *self.batches, *staging, *self.names, "L", "B"])
         part = f"gl.convert_layout({name}, L)"
         if function == "keep":
             return [f"        keep({part}, parts, p, {first}, L)"]

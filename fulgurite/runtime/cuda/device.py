@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._lazy import FORK_LOCK
+from ...codegen.cuda.source import FLAG_COUNT
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
-from ...codegen.cuda.source import FLAG_COUNT
 from ...core.ranks import local_rank
 from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule, is_collective

@@ -140,7 +140,9 @@ STREAM = replace(GLUON, gluon_store=True, gluon_streamk=True, gluon_tiles=((128,
 def walked(text: str, tiles: int, k: int, programs: int) -> Iterator[tuple[int, ...]]:
     """What a stream-K text makes programs do: program, tile, its blocks, and from whom it adds."""
     body = text.partition("def consume(")[2].partition("@gluon.jit")[0]
-    head = re.sub(r"\n        left = .*?(?=\n        k0)", "", body.partition("\n    it = 0\n")[2], 0, re.S)
+    head = re.sub(
+        r"\n        left = .*?(?=\n        k0)", "", body.partition("\n    it = 0\n")[2], flags=re.S
+    )
     walk = head.partition("\n        acc = ")[0]
     waits = head.partition("            q0 = p\n")[2].partition("                for q in")[0]
     told = "        yield p, tile, k0, k1, upto < start + blocks, q0\n"

@@ -272,7 +272,9 @@ def main() -> None:
     asked = parser.parse_args()
     begun, seed = time.monotonic(), int(time.time())
     forms = [f for f in FORMS if not asked.forms or f.name in asked.forms]
-    cases = checked([f for f in forms if "group" not in f.name], np.random.default_rng(seed), asked.each)
+    cases = checked(
+        [f for f in forms if "group" not in f.name], np.random.default_rng(seed), asked.each
+    )
     timed = {work.name: made(work, forms) for work in works()[: asked.rows]}
     launches = {n.key: n for case in cases for n in case.made.launches}
     launches |= {
