@@ -562,7 +562,7 @@ class _Text:
         wide = f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
         wait, pass_on = _TURNS if tile.turns > 1 else ([], [])
         body = [
-            *wait, f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
+            f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)", *wait,
             f"        for k in range(k0, k1, {tile.depth}):", *self._ring(),
             "            mbarrier.wait(ready.index(slot), phase)",
             f"            acc = warpgroup_mma({blocks[0]}, {blocks[1]}, acc, is_async=True)",
