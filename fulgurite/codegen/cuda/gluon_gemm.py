@@ -97,9 +97,10 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
         return None
     if [len(axes) for axes in (problem.rows, problem.columns, problem.folded)] != [1, 1, 1]:
         return None
-    tile = choose_tile(problem, table)
-    if tile is None:
+    found = choose_tile(problem, table)
+    if found is None:
         return None
+    tile, streamed = found
     (m,), (n,), (k,) = problem.rows, problem.columns, problem.folded
     left = _tensor(problem, problem.left, (m, k), (tile.rows, tile.depth), table)
     right = _tensor(problem, problem.right, (n, k), (tile.columns, tile.depth), table)
@@ -110,20 +111,21 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
         problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers,
         table.gluon_stream_registers[0],
     )  # fmt: skip
-    if table.gluon_streamk:
-        plan = replace(plan, streamed=_programs(plan, table))
+    if streamed:
+        plan = replace(plan, streamed=_programs(problem, tile, table))
     return _stored_by_engine(plan, table) if table.gluon_store else plan
 
 
-def _programs(plan: GluonPlan, table: GpuTable) -> int:
+def _programs(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
     """Stream-K: how many programs share out the blocks of K of all tiles; 0 if tiles come out even.
 
-    A program has some blocks at least, and few wait for each other where whole tiles are many.
+    A program has some blocks at least.
     """
-    tile = plan.tile
-    steps = plan.tiles * -(-plan.problem.k // tile.depth)
+    tiles = tiles_in(problem, tile)
+    steps = tiles * -(-problem.k // tile.depth)
     programs = min(table.processors * tile.programs, steps // table.gluon_stream_steps)
-    return programs if tile.turns == 1 and programs > 1 and plan.tiles % programs else 0
+    lawful = table.gluon_streamk and tile.turns == 1 and 1 < programs <= source.FLAG_COUNT
+    return programs if lawful and tiles % programs else 0
 
 
 def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
@@ -180,34 +182,69 @@ def _is_plain(node: Node) -> bool:
     return node.op is not GUARD and (node.op in _BODY or node.op.family == "elementwise")
 
 
-def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
-    """The tile whose rounds over all processors take the shortest.
+def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool] | None:
+    """The tile that takes the shortest, and whether its blocks of K are shared out (stream-K).
 
     Where tiles are few, with K in as many parts as keep the processors busy; None if it is too
     short for that, or too little is to do.
     """
-    m, n, k, batches = problem.m, problem.n, problem.k, problem.batches
-
-    def tiles(tile: GluonTile) -> int:
-        return batches * -(-m // tile.rows) * -(-n // tile.columns)
-
-    def rounds(tile: GluonTile, parts: int = 1) -> float:
-        taken = -(-parts * tiles(tile) // table.processors)
-        return taken / parts * tile.rows * tile.columns / tile.share
-
-    def in_parts(tile: GluonTile) -> float:
-        most = most_parts(problem, tile, table)
-        return min([rounds(tile, parts) for parts in range(1, most + 1)], default=float("inf"))
-
-    every = tiles_of(table)
-    found = min(every, key=rounds)
-    if batches * m * n * k < table.gluon_least:
+    if problem.batches * problem.m * problem.n * problem.k < table.gluon_least:
         return None
-    if 2 * tiles(found) >= table.processors:
+    every = tiles_of(table)
+    ways = [(tile, False) for tile in every] + [(tile, True) for tile in every]
+    found = min(ways, key=lambda way: product_ns(problem, *way, table))
+    if found[1] or 2 * tiles_in(problem, found[0]) >= table.processors:
         return found
-    found = min(every, key=in_parts)
-    parts = most_parts(problem, found, table)
-    return found if 2 * parts * tiles(found) >= table.processors else None
+    tile = min(every, key=lambda tile: _parts_ns(problem, tile, table))
+    parts = most_parts(problem, tile, table)
+    enough = 2 * parts * tiles_in(problem, tile) >= table.processors
+    return (tile, False) if enough else None
+
+
+def tiles_in(problem: GemmProblem, tile: GluonTile) -> int:
+    """How many tiles the result has."""
+    return problem.batches * -(-problem.m // tile.rows) * -(-problem.n // tile.columns)
+
+
+def block_ns(tile: GluonTile, table: GpuTable) -> float:
+    """One block of K of a tile: as its tensor cores or its copies allow."""
+    area, sides = tile.rows * tile.columns, tile.rows + tile.columns
+    multiplied = 2 * area * tile.depth / (table.gluon_rate * tile.share)
+    copied = sides * tile.depth * _WIDTH / table.operand_rate
+    return tile.programs * max(multiplied, copied)
+
+
+def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: GpuTable) -> float:
+    """What a product takes with a tile: rounds of tiles, or of blocks of K that are shared out.
+
+    Epilogues count where nothing runs beside them; those who share a tile keep partial sums, and
+    one adds them up.
+    """
+    blocks, tiles = -(-problem.k // tile.depth), tiles_in(problem, tile)
+    loop_ns = block_ns(tile, table)
+    area = tile.rows * tile.columns
+    stored = sum([problem.dtypes[n.arg[0]].itemsize for n in problem.stores])
+    store_ns = area * stored / table.result_rate
+    if streamed:
+        programs = _programs(problem, tile, table)
+        if not programs:
+            return float("inf")
+        each = -(-tiles * blocks // programs)
+        sharing = 1 + -(-blocks // each)  # programs of a tile, at most
+        partial_ns = table.flag_ns + sharing * area * float32.itemsize / table.partial_rate
+        return each * loop_ns + -(-tiles // programs) * store_ns + partial_ns
+    rounds = -(-tiles // (table.processors * tile.programs))
+    if tile.turns * tile.programs > 1:
+        return rounds * max(blocks * loop_ns, store_ns) + store_ns
+    return rounds * (blocks * loop_ns + store_ns)
+
+
+def _parts_ns(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> float:
+    """The rounds of a product with K in the best number of parts."""
+    tiles, most = tiles_in(problem, tile), most_parts(problem, tile, table)
+    tile_ns = problem.k / tile.depth * block_ns(tile, table)
+    rounds = [-(-parts * tiles // table.processors) / parts for parts in range(1, most + 1)]
+    return min(rounds, default=float("inf")) * tile_ns
 
 
 def tiles_of(table: GpuTable) -> list[GluonTile]:
@@ -267,7 +304,7 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     """
     c, tile = plan.problem, plan.tile
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
-    tile_ns = 2 * area * c.k / (table.gluon_rate * tile.share)
+    tile_ns = c.k / tile.depth * block_ns(tile, table)
     read = _read_beside(plan)
     wide = sum([n.dtype.itemsize for n in read])
     stored = sum([c.dtypes[n.arg[0]].itemsize for n in c.stores])
@@ -280,9 +317,10 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
         busy = rounds(parts) * tile_ns / parts
         return float(busy + moved / table.memory_rate + table.launch_ns)
 
-    epilogue_ns = area * wide * len(read) / table.epilogue_rate
+    epilogue_ns = rounds(1) * area * wide * len(read) / table.epilogue_rate
+    whole_ns = product_ns(c, tile, plan.streamed > 0, table) + epilogue_ns
     best = min(range(1, most_parts(c, tile, table) + 1), key=split_ns, default=0)
-    return best if best and split_ns(best) < rounds(1) * (tile_ns + epilogue_ns) else 0
+    return best if best and split_ns(best) < whole_ns else 0
 
 
 def part_of(plan: GluonPlan, part: Part) -> GluonPlan:

@@ -153,7 +153,7 @@ def _in_gluon(
     plan = plan_gluon(kernel, dtypes, table)
     if plan is None:
         return None
-    splits = 0 if plan.streamed else best_split(plan, table)
+    splits = best_split(plan, table)
     if not splits:
         whole = render_gluon(kernel, dtypes, places, plan, table, room)
         return None if whole is None else [whole]

@@ -72,6 +72,10 @@ class GpuTable:
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
     gluon_splits: int = 64  # parts of K, at most
     gluon_rate: float = 6700.0  # operations of a processor in a ns
+    operand_rate: float = 110.0  # bytes of operands that a processor gets in a ns
+    result_rate: float = 60.0  # bytes of results that it stores in a ns
+    partial_rate: float = 60.0  # bytes of partial tiles that it stores, or adds up, in a ns
+    flag_ns: float = 2000.0  # until a program knows of another's partial tile
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel
     epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
     launch_ns: float = 8000.0  # until a kernel in a graph moves as much

@@ -134,7 +134,10 @@ def test_a_gradient_of_weights_is_split_in_as_many_parts_as_fill_the_processors(
     assert isinstance(steps, int) and steps % 64 == 0
 
 
-STREAM = replace(GLUON, gluon_store=True, gluon_streamk=True, gluon_tiles=((128, 128, 64, 5, 1.0),))
+STREAM = replace(
+    GLUON, gluon_store=True, gluon_streamk=True, gluon_tiles=((128, 128, 64, 5, 1.0),),
+    flag_ns=-1e9,
+)  # fmt: skip
 
 
 def walked(text: str, tiles: int, k: int, programs: int) -> Iterator[tuple[int, ...]]:

@@ -72,11 +72,11 @@ FORMS = (
     form("group4", 128, 256, 64, 4, 1.0, gluon_group=4),
     form("group16", 128, 256, 64, 4, 1.0, gluon_group=16),
     form("turns_group16", 128, 128, 64, 5, 1.0, 2, gluon_group=16),
-    form("stream128x256x4", 128, 256, 64, 4, 1.0, gluon_streamk=True),
-    form("stream256x128x4", 256, 128, 64, 4, 1.0, gluon_streamk=True),
-    form("stream128x128x6", 128, 128, 64, 6, 1.0, gluon_streamk=True),
-    form("stream64x256x5", 64, 256, 64, 5, 1.0, gluon_streamk=True),
-    form("stream64x128x8", 64, 128, 64, 8, 1.0, gluon_streamk=True),
+    form("stream128x256x4", 128, 256, 64, 4, 1.0, gluon_streamk=True, flag_ns=-1e9),
+    form("stream256x128x4", 256, 128, 64, 4, 1.0, gluon_streamk=True, flag_ns=-1e9),
+    form("stream128x128x6", 128, 128, 64, 6, 1.0, gluon_streamk=True, flag_ns=-1e9),
+    form("stream64x256x5", 64, 256, 64, 5, 1.0, gluon_streamk=True, flag_ns=-1e9),
+    form("stream64x128x8", 64, 128, 64, 8, 1.0, gluon_streamk=True, flag_ns=-1e9),
 )
 
 
