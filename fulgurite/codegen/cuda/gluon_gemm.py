@@ -192,7 +192,7 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool]
         return None
     every = tiles_of(table)
     ways = [(tile, False) for tile in every] + [(tile, True) for tile in every]
-    found = min(ways, key=lambda way: product_ns(problem, *way, table))
+    found = min(ways, key=lambda way: product_ns(problem, way[0], way[1], table))
     if found[1] or 2 * tiles_in(problem, found[0]) >= table.processors:
         return found
     tile = min(every, key=lambda tile: _parts_ns(problem, tile, table))
@@ -232,11 +232,11 @@ def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: Gpu
         each = -(-tiles * blocks // programs)
         sharing = 1 + -(-blocks // each)  # programs of a tile, at most
         partial_ns = table.flag_ns + sharing * area * float32.itemsize / table.partial_rate
-        return each * loop_ns + -(-tiles // programs) * store_ns + partial_ns
+        return float(each * loop_ns + -(-tiles // programs) * store_ns + partial_ns)
     rounds = -(-tiles // (table.processors * tile.programs))
     if tile.turns * tile.programs > 1:
-        return rounds * max(blocks * loop_ns, store_ns) + store_ns
-    return rounds * (blocks * loop_ns + store_ns)
+        return float(rounds * max(blocks * loop_ns, store_ns) + store_ns)
+    return float(rounds * (blocks * loop_ns + store_ns))
 
 
 def _parts_ns(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> float:

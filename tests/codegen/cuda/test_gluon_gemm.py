@@ -189,7 +189,7 @@ def test_stream_k_does_every_block_once_and_waits_for_programs_before_alone(
 
 
 def test_stream_k_keeps_partial_tiles_in_the_workspace() -> None:
-    one = product("gelu")
+    one: Any = product("gelu")
     (item,) = scheduled(one, one.inputs(768, 3072, 8192)).items
     made = rendered(item.kernel, STREAM)
     (launch,) = made.launches

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import exp, log
+from math import exp, log, prod
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -105,7 +105,8 @@ def works() -> list[Work]:
 
 def made(work: Work, forms: Sequence[Form]) -> dict[str, tuple[Any, KernelSource]]:
     """A product's kernel as launches of each form, where it is one kernel in Gluon."""
-    (item,) = scheduled(work.product, work.product.inputs(work.m, work.n, work.k)).items
+    build: Any = work.product
+    (item,) = scheduled(build, work.product.inputs(work.m, work.n, work.k)).items
     found = {one.name: rendered(item.kernel, one.table) for one in forms}
     return {
         name: (item.kernel, code)
@@ -170,7 +171,7 @@ class Clock:
             params = []
             for param in params_of(kernel):
                 params.append(end)
-                count = int(np.prod([int(n) for n in param.shape])) * param.dtype.itemsize
+                count = prod([n for n in param.shape if isinstance(n, int)]) * param.dtype.itemsize
                 end += -(-count // 256) * 256 + 256
             bases = {source.ROOM: end, source.ERROR: self.arena, source.LOCK: self.arena + 4096}
             bases |= {source.FLAGS: self.arena + 8192}
