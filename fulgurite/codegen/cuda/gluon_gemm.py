@@ -190,15 +190,38 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool]
     """
     if problem.batches * problem.m * problem.n * problem.k < table.gluon_least:
         return None
-    every = tiles_of(table)
-    ways = [(tile, False) for tile in every] + [(tile, True) for tile in every]
-    found = min(ways, key=lambda way: product_ns(problem, way[0], way[1], table))
-    if found[1] or 2 * tiles_in(problem, found[0]) >= table.processors:
-        return found
+    every = [tile for tile in tiles_of(table) if tile.turns == 1 or _is_rounded(problem, table)]
+    ways = [(tile, False) for tile in every if 2 * tiles_in(problem, tile) >= table.processors]
+    ways += [(tile, True) for tile in every if _programs(problem, tile, table)]
+    if ways:
+        return min(ways, key=lambda way: product_ns(problem, way[0], way[1], table))
+    every = [tile for tile in every if tile.turns * tile.programs == 1]
+    if not every:
+        return None
     tile = min(every, key=lambda tile: _parts_ns(problem, tile, table))
     parts = most_parts(problem, tile, table)
     enough = 2 * parts * tiles_in(problem, tile) >= table.processors
     return (tile, False) if enough else None
+
+
+def _is_rounded(problem: GemmProblem, table: GpuTable) -> bool:
+    """True if results are the product as it is, only rounded, for the copy engine.
+
+    Where two consumers compute with accumulators, `ptxas` makes every wgmma wait for the one before
+    (C7514), which halves the rate.
+    """
+
+    def rounded_from(store: Node) -> Node:
+        (node,) = store.src[:1]
+        while node.op is CAST:
+            node = node.src[0]
+        return node
+
+    tile = tiles_of(table)[0]
+    return table.gluon_store and all(
+        rounded_from(store) is problem.fold and _result(problem, store, tile, table) is not None
+        for store in problem.stores
+    )
 
 
 def tiles_in(problem: GemmProblem, tile: GluonTile) -> int:
@@ -207,11 +230,9 @@ def tiles_in(problem: GemmProblem, tile: GluonTile) -> int:
 
 
 def block_ns(tile: GluonTile, table: GpuTable) -> float:
-    """One block of K of a tile: as its tensor cores or its copies allow."""
-    area, sides = tile.rows * tile.columns, tile.rows + tile.columns
-    multiplied = 2 * area * tile.depth / (table.gluon_rate * tile.share)
-    copied = sides * tile.depth * _WIDTH / table.operand_rate
-    return tile.programs * max(multiplied, copied)
+    """One block of K of a tile, while other programs of the processor have theirs."""
+    steps = tile.rows * tile.columns * tile.depth * tile.programs
+    return 2 * steps / (table.gluon_rate * tile.share)
 
 
 def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: GpuTable) -> float:
@@ -227,12 +248,12 @@ def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: Gpu
     store_ns = area * stored / table.result_rate
     if streamed:
         programs = _programs(problem, tile, table)
-        if not programs:
-            return float("inf")
-        each = -(-tiles * blocks // programs)
+        rounds = max(0, tiles // programs - 1)
+        each = -(-(tiles - rounds * programs) * blocks // programs)  # blocks that are shared out
         sharing = 1 + -(-blocks // each)  # programs of a tile, at most
         partial_ns = table.flag_ns + sharing * area * float32.itemsize / table.partial_rate
-        return float(each * loop_ns + -(-tiles // programs) * store_ns + partial_ns)
+        steps = rounds * blocks + each / table.streamk_share
+        return float(steps * loop_ns + -(-tiles // programs) * store_ns + partial_ns)
     rounds = -(-tiles // (table.processors * tile.programs))
     if tile.turns * tile.programs > 1:
         return float(rounds * max(blocks * loop_ns, store_ns) + store_ns)
@@ -303,6 +324,8 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     The epilogue is then a kernel that streams, where one that reads much makes tiles wait.
     """
     c, tile = plan.problem, plan.tile
+    if tile.turns * tile.programs > 1:
+        return 0
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
     tile_ns = c.k / tile.depth * block_ns(tile, table)
     read = _read_beside(plan)
@@ -423,7 +446,6 @@ class GemmProgram(TileProgram):
         number = 2 + list(self.plan.stored).index(store)
         batches = [f"b{place}" for place in range(len(self.problem.batch))]
         tile = self.plan.tile
-        scope.say(f"tma.store_wait(pendings={self.plan.staged * len(self.plan.stored) - 1})")
         scope.say(f"s{number}.reshape([{tile.rows}, {tile.step}])"
                   f".store({to_memory(value, self.dtypes[store.arg[0]])})")  # fmt: skip
         scope.say("fence_async_shared()")
@@ -432,6 +454,9 @@ class GemmProgram(TileProgram):
     def _epilogue(self) -> list[str]:
         """The lines that store what is computed from some columns of the accumulators."""
         top = Scope(None, {}, 1)
+        stored = len(self.plan.stored)
+        if stored:  # the barrier behind it also keeps `ptxas` from making wgmma wait for each other
+            top.say(f"tma.store_wait(pendings={(self.plan.staged - 1) * stored})")
         turned = bool(self.plan.stored and _read_beside(self.plan))
         for self.turning in (False, True)[: 1 + turned]:
             for axis in (self.m, self.n):
@@ -521,11 +546,22 @@ class _Text:
         found += self._partials() if self.plan.streamed else []
         return [*found, *_HALVES, *self._producer(), *self._consumer(), *self._kernel()]
 
-    def _walking(self) -> list[str]:
-        """The loop over tiles: where each begins, and which product of a batch it is of."""
+    def _walking(self, in_turns: bool = False) -> list[str]:
+        """The loop over tiles: where each begins, and which product of a batch it is of.
+
+        Consumers that take turns know which blocks of the ring are those of their tiles.
+        """
         tile, found = self.tile, ["    it = 0"]
         if self.plan.streamed:
             found += [line.replace("DEPTH", str(tile.depth)) for line in _STREAM_K]
+        elif in_turns:
+            turns, length = self.tile.turns, "steps" if self.plan.steps else "K"
+            found += [
+                f"    blocks = ({length} + {tile.depth - 1}) // {tile.depth}",
+                "    programs = gl.num_programs(0)",
+                f"    for tile in range(gl.program_id(0) + W * programs, tiles, {turns} * programs):",
+                "        it = tile // programs * blocks",
+            ]
         else:
             found.append("    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):")
         found.append("        left = tile // (down * across)")
@@ -554,6 +590,8 @@ class _Text:
         if not self.plan.steps:
             return ["        k0 = 0", "        k1 = K"]
         first = f"{self.batches[-1]} * steps"
+        if self.tile.turns > 1:  # all have as many blocks; beyond K there are zeros
+            return [f"        k0 = {first}", "        k1 = k0 + steps"]
         return [f"        k0 = {first}", "        k1 = gl.minimum(k0 + steps, K)"]
 
     def _ring(self) -> list[str]:
@@ -618,7 +656,7 @@ class _Text:
             f"    C: gl.constexpr = {self._fragment(tile.columns)}",
             f"    L: gl.constexpr = {self._fragment(tile.step) if self.plan.stored else wide}",
             f"    B: gl.constexpr = {wide}",
-            *self._walking(), *self._in_turns(body),
+            *self._walking(tile.turns > 1), *body,
             *(["    tma.store_wait(pendings=0)"] if self.plan.stored else []), "", "",
         ]  # fmt: skip
 
@@ -628,14 +666,6 @@ class _Text:
             f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{self.tile.warps}, 1], "
             f"instr_shape=[16, {columns}, 16])"
         )
-
-    def _in_turns(self, body: list[str]) -> list[str]:
-        """What a consumer does with a tile; blocks of those of others are only counted."""
-        if self.tile.turns == 1:
-            return body
-        others = f"        if (tile // gl.num_programs(0)) % {self.tile.turns} != W:"
-        count = f"            it += (k1 - k0 + {self.tile.depth - 1}) // {self.tile.depth}"
-        return [others, count, "        else:", *[f"    {line}" for line in body]]
 
     def _staging(self) -> list[str]:
         return [*self.results, *[f"s{2 + i}b" for i in range(len(self.results))]]
@@ -695,7 +725,8 @@ class _Text:
         places = [
             f"    i = tl.arange(0, {tile.rows}, layout=gl.SliceLayout(1, L))",
             f"    j = tl.arange(0, {tile.step}, layout=gl.SliceLayout(0, L))",
-            f"    at = parts + first + (i[:, None] * {tile.columns} + j[None, :])",
+            f"    at = parts + first * {tile.rows} + "
+            f"(i[:, None] * 8 + (j // 8 * {8 * tile.rows} + j % 8)[None, :])",  # as warps have them
         ]
         area = tile.rows * tile.columns
         return [
@@ -790,7 +821,7 @@ _WAIT = [
 # Ping-pong: a consumer begins when the other has all blocks of its tile, since barriers of the ring
 # tell phases apart by their parity alone; its epilogue is beside the other's loop.
 _TURNS = (
-    ["        mbarrier.wait(turns.index(W), (tile // gl.num_programs(0) // 2 & 1) ^ (1 - W))"],
+    ["        mbarrier.wait(turns.index(W), (tile // programs // 2 & 1) ^ (1 - W))"],
     ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
 )
 

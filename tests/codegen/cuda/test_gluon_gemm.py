@@ -21,6 +21,9 @@ from tests.codegen.cuda.workloads import rendered, scheduled
 from tests.conftest import Golden
 
 
+ONE_TILE = replace(GLUON, gluon_tiles=GLUON.gluon_tiles[:1])
+
+
 def launches(build: Any, inputs: Any, table: GpuTable = GLUON) -> list[Launch]:
     items = scheduled(build, inputs).items
     return [launch for item in items for launch in rendered(item.kernel, table).launches]
@@ -63,7 +66,7 @@ def test_what_it_cannot_do_is_left_to_tl_dot(build: Any, inputs: Any) -> None:
 def test_sizes_are_no_part_of_the_text() -> None:
     one = product("residual")
     first, second = (
-        launches(one, one.inputs(m, 2048, k))[0] for m, k in ((2048, 1024), (4096, 512))
+        launches(one, one.inputs(m, 2048, k), ONE_TILE)[0] for m, k in ((2048, 1024), (4096, 512))
     )
     assert first.text == second.text and first.key == second.key
 
@@ -71,7 +74,8 @@ def test_sizes_are_no_part_of_the_text() -> None:
 def test_tensors_are_described_with_the_contiguous_axis_last() -> None:
     one = product("heads")
     (launch,) = launches(one, one.inputs(2048, 1024, 64))
-    left, right = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    left, right, result = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    assert result.shape == (2, 3, 2048, 1024) and result.strides[-2:] == (1024, 1)
     assert left.shape == (2, 3, 2048, 64) and left.strides == (2048 * 192, 64, 192, 1)
     assert right.shape == (2, 3, 1024, 64) and right.block[:2] == (1, 1)
     assert right.box[-1] * 2 <= 128
@@ -82,7 +86,7 @@ def test_the_tile_fits_the_rounds_over_all_processors() -> None:
 
     def tile(m: int, n: int) -> tuple[int, ...]:
         (launch,) = launches(one, one.inputs(m, n, 4096))
-        left, right = [a.value.block for a in launch.arguments if isinstance(a.value, TensorMap)]
+        left, right, _ = [a.value.block for a in launch.arguments if isinstance(a.value, TensorMap)]
         return left[0], right[1]
 
     assert tile(8192, 8192) == (128, 256)
@@ -108,7 +112,8 @@ def test_the_text_is_as_it_was(golden: Golden) -> None:
 
 def test_few_tiles_of_a_deep_product_are_split_along_k() -> None:
     one = product("tn")
-    first, second = launches(one, one.inputs(3072, 768, 32768))
+    table = replace(GLUON, gluon_streamk=False)
+    first, second = launches(one, one.inputs(3072, 768, 32768), table)
     numbers = {a.name: a.value for a in first.arguments if isinstance(a.value, int)}
     assert first.language == "gluon" and first.grid == GLUON.processors
     assert second.language == "triton" and numbers["steps"] % 64 == 0
@@ -136,7 +141,7 @@ def test_a_gradient_of_weights_is_split_in_as_many_parts_as_fill_the_processors(
 
 STREAM = replace(
     GLUON, gluon_store=True, gluon_streamk=True, gluon_tiles=((128, 128, 64, 5, 1.0),),
-    flag_ns=-1e9,
+    flag_ns=-1e9, gluon_splits=0,
 )  # fmt: skip
 
 
@@ -206,7 +211,8 @@ def test_tiles_that_come_out_even_are_not_streamed() -> None:
 
 @pytest.mark.parametrize("one", PRODUCTS, ids=lambda p: p.name)
 def test_results_of_16_bits_are_stored_by_the_copy_engine(one: Any) -> None:
-    (launch,) = launches(one, one.inputs(1000, 1000, 1024), replace(STREAM, gluon_streamk=False))
+    table = replace(STREAM, gluon_streamk=False, processors=100)
+    (launch,) = launches(one, one.inputs(1000, 1000, 1024), table)
     maps = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
     wide = one.name == "wide"  # of 32 bits
     assert len(maps) == 3 - wide and ("tma_store(" in launch.text) == (not wide)
