@@ -559,7 +559,8 @@ class _Text:
             found += [
                 f"    blocks = ({length} + {tile.depth - 1}) // {tile.depth}",
                 "    programs = gl.num_programs(0)",
-                f"    for tile in range(gl.program_id(0) + W * programs, tiles, {turns} * programs):",
+                "    own = gl.program_id(0) + W * programs",
+                f"    for tile in range(own, tiles, {turns} * programs):",
                 "        it = tile // programs * blocks",
             ]
         else:

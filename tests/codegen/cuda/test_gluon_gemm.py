@@ -20,7 +20,6 @@ from tests.codegen.cuda.products import GLUON, PRODUCTS, product
 from tests.codegen.cuda.workloads import rendered, scheduled
 from tests.conftest import Golden
 
-
 ONE_TILE = replace(GLUON, gluon_tiles=GLUON.gluon_tiles[:1])
 
 
