@@ -155,7 +155,9 @@ def _gluon_names() -> Mapping[str, Any]:
     engine = {name: getattr(hopper, name) for name in hopper.__all__}
     tma = hopper.tma  # its functions have other names from 3.7 on
     load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-    return {**mine, **engine, "tl": both, "gl": gl, "gluon": gluon, "tma_load": load}
+    store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+    copies = {"tma_load": load, "tma_store": store}
+    return {**mine, **engine, "tl": both, "gl": gl, "gluon": gluon, **copies}
 
 
 def _gluon_type(kind: str) -> str:
@@ -213,6 +215,7 @@ class _Compilation:
             {
                 "num_warps": launch.warps,
                 "num_stages": launch.stages,
+                "maxnreg": launch.registers or None,
                 "enable_fp_fusion": False,
                 "enable_reflect_ftz": False,
                 "sanitize_overflow": False,  # code for assertions that would be dropped

@@ -12,8 +12,8 @@ and strides are run-time numbers. Gluon has no interpreter: correctness is shown
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...core.dtype import DType, bfloat16, float16, float32
 from ...core.node import Node, toposort
@@ -27,11 +27,12 @@ from ...kernel.transform.split_reduction import Part
 from . import source
 from .program import TileProgram, Tiling
 from .scope import Scope
-from .source import Argument, Launch, Place, TensorMap
-from .spelling import definitions, rounded
+from .source import Argument, Launch, Place, Room, TensorMap
+from .spelling import definitions, rounded, to_memory
 from .tiling import GpuTable
 
 _BODY = frozenset((LOAD, STORE, FOLD, CONST, VAR, INDEX, VALID))
+_WIDTH = bfloat16.itemsize  # of operands, and of results for the copy engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,24 @@ class GluonTile:
     depth: int
     buffers: int
     share: float  # of the tensor cores' rate that it reaches, as measured or guessed
+    turns: int = 1  # consumers that take tiles in turns: the epilogue of one beside another's loop
+    programs: int = 1  # for each processor
 
     @property
     def warps(self) -> int:
-        """Of the consumers: a warpgroup for each 64 rows, two at most."""
-        return 4 * min(2, self.rows // 64)
+        """Of a consumer: a warpgroup for each 64 rows, two at most, or one that shares."""
+        return 4 if self.turns * self.programs > 1 else 4 * min(2, self.rows // 64)
 
     @property
     def step(self) -> int:
         """Columns of the epilogue at a time."""
         return min(64, self.columns)
+
+    @property
+    def registers(self) -> int:
+        """Of a thread on average, if several programs share a processor; else 0."""
+        threads = 32 * (self.warps * self.turns + 4)  # copying warps come by four
+        return 65536 // self.programs // threads // 8 * 8 if self.programs > 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,11 @@ class GluonPlan:
     turned: tuple[bool, bool]  # does an operand run along its rows or columns, not along K?
     group: int  # rows of tiles that are walked together, so that they share columns in the cache
     registers: int  # of a producer's thread
+    consuming: int  # of a consumer's, where there are two
     steps: int = 0  # of K in a part of a split product, whose number is the last of a batch
+    stored: Mapping[Node, TensorMap] = field(default_factory=dict)  # results by the copy engine
+    streamed: int = 0  # stream-K: programs that share out the steps of K
+    staged: int = 0  # buffers of each such result, on their way from registers to memory
 
     @property
     def tiles(self) -> int:
@@ -84,18 +97,84 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
         return None
     if [len(axes) for axes in (problem.rows, problem.columns, problem.folded)] != [1, 1, 1]:
         return None
-    tile = choose_tile(problem, table)
-    if tile is None:
+    found = choose_tile(problem, table)
+    if found is None:
         return None
+    tile, streamed = found
     (m,), (n,), (k,) = problem.rows, problem.columns, problem.folded
     left = _tensor(problem, problem.left, (m, k), (tile.rows, tile.depth), table)
     right = _tensor(problem, problem.right, (n, k), (tile.columns, tile.depth), table)
     if left is None or right is None or left[0].dtype != right[0].dtype:
         return None
     turned = left[1], right[1]
-    return GluonPlan(
-        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers
-    )
+    plan = GluonPlan(
+        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers,
+        table.gluon_stream_registers[0],
+    )  # fmt: skip
+    if streamed:
+        plan = replace(plan, streamed=_programs(problem, tile, table))
+    return _stored_by_engine(plan, table) if table.gluon_store else plan
+
+
+def _programs(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
+    """Stream-K: how many programs share out the blocks of K of all tiles; 0 if tiles come out even.
+
+    A program has some blocks at least.
+    """
+    tiles = tiles_in(problem, tile)
+    steps = tiles * -(-problem.k // tile.depth)
+    programs = min(table.processors * tile.programs, steps // table.gluon_stream_steps)
+    lawful = table.gluon_streamk and tile.turns == 1 and 1 < programs <= source.FLAG_COUNT
+    return programs if lawful and tiles % programs else 0
+
+
+def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
+    """The plan with its results for the copy engine, if all are memory as it is and fit."""
+    c, tile = plan.problem, plan.tile
+    stored = {store: _result(c, store, tile, table) for store in c.stores}
+    specs = {store: spec for store, spec in stored.items() if spec is not None}
+    if len({spec.param for spec in specs.values()}) < len(c.stores):
+        return plan
+    room = table.shared_bytes
+    if tile.programs > 1:
+        room = (room + table.shared_kept) // tile.programs - table.shared_kept
+    ring = tile.buffers * (tile.rows + tile.columns) * tile.depth * _WIDTH
+    block = tile.rows * tile.step
+    turned = max([n.dtype.itemsize for n in _read_beside(plan)], default=0)  # between layouts
+    room -= ring + tile.turns * block * turned + 16 * (tile.buffers + 8)
+    staged = room // (tile.turns * block * _WIDTH * len(specs))
+    most = tile.columns // tile.step
+    return replace(plan, stored=specs, staged=min(most, staged)) if staged > 0 else plan
+
+
+def _result(c: GemmProblem, store: Node, tile: GluonTile, table: GpuTable) -> TensorMap | None:
+    """A result as a tensor for the copy engine, if it is memory as it is: rows of 16 bits."""
+    (m,), (n,) = c.rows, c.columns
+    param, (offset, terms), *_ = store.arg
+    order = (*c.batch, m, n)
+    steps = {a: step for a, step in terms if isinstance(a, int)}
+    if c.dtypes[param] not in (bfloat16, float16) or len(order) > table.tma_rank:
+        return None
+    if len(steps) < len(terms) or not steps.keys() <= {*order} or not {m, n} <= c.free[store]:
+        return None
+    unit = table.tma_bytes // _WIDTH
+    strides = [steps.get(a, 0) if c.sizes[a] > 1 else unit for a in order[:-1]]
+    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
+        return None
+    if steps.get(n) != 1 or c.fold not in toposort([store]):
+        return None
+    return TensorMap(
+        param, offset * _WIDTH, c.dtypes[param].name, tuple([c.sizes[a] for a in order]),
+        (*strides, 1), (*[1] * len(c.batch), tile.rows, tile.step),
+    )  # fmt: skip
+
+
+def _read_beside(plan: GluonPlan) -> list[Node]:
+    """Loads of the epilogue that have elements for each of the results."""
+    c = plan.problem
+    inside = {c.fold, *c.fold.slice}
+    read = [n for n in c.order if n.op is LOAD and n not in inside]
+    return [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
 
 
 def _is_plain(node: Node) -> bool:
@@ -103,34 +182,98 @@ def _is_plain(node: Node) -> bool:
     return node.op is not GUARD and (node.op in _BODY or node.op.family == "elementwise")
 
 
-def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
-    """The tile whose rounds over all processors take the shortest.
+def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool] | None:
+    """The tile that takes the shortest, and whether its blocks of K are shared out (stream-K).
 
     Where tiles are few, with K in as many parts as keep the processors busy; None if it is too
     short for that, or too little is to do.
     """
-    m, n, k, batches = problem.m, problem.n, problem.k, problem.batches
-
-    def tiles(tile: GluonTile) -> int:
-        return batches * -(-m // tile.rows) * -(-n // tile.columns)
-
-    def rounds(tile: GluonTile, parts: int = 1) -> float:
-        taken = -(-parts * tiles(tile) // table.processors)
-        return taken / parts * tile.rows * tile.columns / tile.share
-
-    def in_parts(tile: GluonTile) -> float:
-        most = most_parts(problem, tile, table)
-        return min([rounds(tile, parts) for parts in range(1, most + 1)], default=float("inf"))
-
-    every = [GluonTile(*one) for one in table.gluon_tiles]
-    found = min(every, key=rounds)
-    if batches * m * n * k < table.gluon_least:
+    if problem.batches * problem.m * problem.n * problem.k < table.gluon_least:
         return None
-    if 2 * tiles(found) >= table.processors:
-        return found
-    found = min(every, key=in_parts)
-    parts = most_parts(problem, found, table)
-    return found if 2 * parts * tiles(found) >= table.processors else None
+    every = [tile for tile in tiles_of(table) if tile.turns == 1 or _is_rounded(problem, table)]
+    ways = [(tile, False) for tile in every if 2 * tiles_in(problem, tile) >= table.processors]
+    ways += [(tile, True) for tile in every if _programs(problem, tile, table)]
+    if ways:
+        return min(ways, key=lambda way: product_ns(problem, way[0], way[1], table))
+    every = [tile for tile in every if tile.turns * tile.programs == 1]
+    if not every:
+        return None
+    tile = min(every, key=lambda tile: _parts_ns(problem, tile, table))
+    parts = most_parts(problem, tile, table)
+    enough = 2 * parts * tiles_in(problem, tile) >= table.processors
+    return (tile, False) if enough else None
+
+
+def _is_rounded(problem: GemmProblem, table: GpuTable) -> bool:
+    """True if results are the product as it is, only rounded, for the copy engine.
+
+    Where two consumers compute with accumulators, `ptxas` makes every wgmma wait for the one before
+    (C7514), which halves the rate.
+    """
+
+    def rounded_from(store: Node) -> Node:
+        (node,) = store.src[:1]
+        while node.op is CAST:
+            node = node.src[0]
+        return node
+
+    tile = tiles_of(table)[0]
+    return table.gluon_store and all(
+        rounded_from(store) is problem.fold and _result(problem, store, tile, table) is not None
+        for store in problem.stores
+    )
+
+
+def tiles_in(problem: GemmProblem, tile: GluonTile) -> int:
+    """How many tiles the result has."""
+    return problem.batches * -(-problem.m // tile.rows) * -(-problem.n // tile.columns)
+
+
+def block_ns(tile: GluonTile, table: GpuTable) -> float:
+    """One block of K of a tile, while other programs of the processor have theirs."""
+    steps = tile.rows * tile.columns * tile.depth * tile.programs
+    return 2 * steps / (table.gluon_rate * tile.share)
+
+
+def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: GpuTable) -> float:
+    """What a product takes with a tile: rounds of tiles, or of blocks of K that are shared out.
+
+    Epilogues count where nothing runs beside them; those who share a tile keep partial sums, and
+    one adds them up.
+    """
+    blocks, tiles = -(-problem.k // tile.depth), tiles_in(problem, tile)
+    loop_ns = block_ns(tile, table)
+    area = tile.rows * tile.columns
+    stored = sum([problem.dtypes[n.arg[0]].itemsize for n in problem.stores])
+    store_ns = area * stored / table.result_rate
+    if streamed:
+        programs = _programs(problem, tile, table)
+        rounds = max(0, tiles // programs - 1)
+        each = -(-(tiles - rounds * programs) * blocks // programs)  # blocks that are shared out
+        sharing = 1 + -(-blocks // each)  # programs of a tile, at most
+        partial_ns = table.flag_ns + sharing * area * float32.itemsize / table.partial_rate
+        steps = rounds * blocks + each / table.streamk_share
+        return float(steps * loop_ns + -(-tiles // programs) * store_ns + partial_ns)
+    rounds = -(-tiles // (table.processors * tile.programs))
+    if tile.turns * tile.programs > 1:
+        return float(rounds * max(blocks * loop_ns, store_ns) + store_ns)
+    return float(rounds * (blocks * loop_ns + store_ns))
+
+
+def _parts_ns(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> float:
+    """The rounds of a product with K in the best number of parts."""
+    tiles, most = tiles_in(problem, tile), most_parts(problem, tile, table)
+    tile_ns = problem.k / tile.depth * block_ns(tile, table)
+    rounds = [-(-parts * tiles // table.processors) / parts for parts in range(1, most + 1)]
+    return min(rounds, default=float("inf")) * tile_ns
+
+
+def tiles_of(table: GpuTable) -> list[GluonTile]:
+    """The tiles of a table."""
+    return [
+        GluonTile(int(m), int(n), int(k), int(ring), share, *map(int, more))
+        for m, n, k, ring, share, *more in table.gluon_tiles
+    ]
 
 
 def most_parts(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
@@ -181,11 +324,11 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     The epilogue is then a kernel that streams, where one that reads much makes tiles wait.
     """
     c, tile = plan.problem, plan.tile
+    if tile.turns * tile.programs > 1:
+        return 0
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
-    tile_ns = 2 * area * c.k / (table.gluon_rate * tile.share)
-    inside = {c.fold, *c.fold.slice}
-    read = [n for n in c.order if n.op is LOAD and n not in inside]
-    read = [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
+    tile_ns = c.k / tile.depth * block_ns(tile, table)
+    read = _read_beside(plan)
     wide = sum([n.dtype.itemsize for n in read])
     stored = sum([c.dtypes[n.arg[0]].itemsize for n in c.stores])
 
@@ -197,9 +340,10 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
         busy = rounds(parts) * tile_ns / parts
         return float(busy + moved / table.memory_rate + table.launch_ns)
 
-    epilogue_ns = area * wide * len(read) / table.epilogue_rate
+    epilogue_ns = rounds(1) * area * wide * len(read) / table.epilogue_rate
+    whole_ns = product_ns(c, tile, plan.streamed > 0, table) + epilogue_ns
     best = min(range(1, most_parts(c, tile, table) + 1), key=split_ns, default=0)
-    return best if best and split_ns(best) < rounds(1) * (tile_ns + epilogue_ns) else 0
+    return best if best and split_ns(best) < whole_ns else 0
 
 
 def part_of(plan: GluonPlan, part: Part) -> GluonPlan:
@@ -212,12 +356,12 @@ def part_of(plan: GluonPlan, part: Part) -> GluonPlan:
         plan.problem, order=order, free=free_axes(order), sizes=sizes, stores=stores,
         batch=(*plan.problem.batch, block),
     )  # fmt: skip
-    return replace(plan, problem=problem, steps=steps)
+    return replace(plan, problem=problem, steps=steps, stored={}, staged=0, streamed=0)
 
 
 def render_gluon(
     kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], plan: GluonPlan,
-    table: GpuTable,
+    table: GpuTable, room: Room,
 ) -> Launch | None:  # fmt: skip
     """A kernel in this form: operands must be params of its own."""
     factors = [places[spec.param] for spec in (plan.left, plan.right)]
@@ -227,7 +371,14 @@ def render_gluon(
         spec._replace(param=place.value)
         for spec, place in zip((plan.left, plan.right), factors, strict=True)
     ]
-    maps = source.tensor_map("d0", left), source.tensor_map("d1", right)
+    if any(places[spec.param].source != source.PARAM for spec in plan.stored.values()):
+        plan = replace(plan, stored={}, staged=0)
+    results = [s._replace(param=places[s.param].value) for s in plan.stored.values()]
+    maps = [source.tensor_map(f"d{i}", one) for i, one in enumerate((left, right, *results))]
+    if plan.streamed:
+        area = plan.tile.rows * plan.tile.columns * float32.itemsize
+        parts = room.take(plan.streamed * area)
+        maps += [source.pointer("parts", float32, parts), source.flag_words()]
     return GemmProgram(kernel, dtypes, places, plan, table).text(maps)
 
 
@@ -245,6 +396,7 @@ class GemmProgram(TileProgram):
         tiling = Tiling((self.m, self.n), blocks, tile.warps, short=table.short_functions)
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
+        self.turning = False  # are places at hand those of loads of 16 bytes a thread?
         super().__init__(above, dtypes, places, tiling)
 
     # --- the epilogue ----------------------------------------------------------------------------
@@ -269,14 +421,47 @@ class GemmProgram(TileProgram):
     def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
         dim, first = (1, "om") if axis == self.m else (0, "on")
         wide = ".to(tl.int64)" if self.wide else ""
-        arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, L))"
-        scope.say(f"i{axis} = {first} + {arange}{wide}")
+        layout = "B" if self.turning else "L"
+        arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, {layout}))"
+        scope.say(f"i{self._bound_name(axis, scope)} = {first} + {arange}{wide}")
+
+    def _bound_name(self, axis: int, scope: Scope) -> str:
+        return f"{axis}b" if self.turning and axis in self.block else f"{axis}"
+
+    def _load(self, node: Node, scope: Scope) -> str:
+        """Elements for each of the results are read by 16 bytes and then go where those are."""
+        self.turning = bool(self.plan.stored) and self.free[node] >= {self.m, self.n}
+        text = super()._load(node, scope)
+        self.turning = False
+        return text
+
+    def _read(self, text: str) -> str:
+        return f"gl.convert_layout({text}, L)" if self.turning else text
+
+    def _store(self, store: Node, value: str, scope: Scope) -> None:
+        """A result for the copy engine, through shared memory: it clips what overhangs."""
+        if store not in self.plan.stored:
+            super()._store(store, value, scope)
+            return
+        number = 2 + list(self.plan.stored).index(store)
+        batches = [f"b{place}" for place in range(len(self.problem.batch))]
+        tile = self.plan.tile
+        scope.say(f"s{number}.reshape([{tile.rows}, {tile.step}])"
+                  f".store({to_memory(value, self.dtypes[store.arg[0]])})")  # fmt: skip
+        scope.say("fence_async_shared()")
+        scope.say(f"tma_store(d{number}, [{', '.join([*batches, 'om', 'on'])}], s{number})")
 
     def _epilogue(self) -> list[str]:
         """The lines that store what is computed from some columns of the accumulators."""
         top = Scope(None, {}, 1)
-        for axis in (self.m, self.n):
-            self._tile_axis(top, axis, "")
+        stored = len(self.plan.stored)
+        if stored:  # the barrier behind it also keeps `ptxas` from making wgmma wait for each other
+            top.say(f"tma.store_wait(pendings={(self.plan.staged - 1) * stored})")
+        turned = bool(self.plan.stored and _read_beside(self.plan))
+        for self.turning in (False, True)[: 1 + turned]:
+            for axis in (self.m, self.n):
+                self._tile_axis(top, axis, "")
+        self.turning = False
         for place, axis in enumerate(self.problem.batch):
             top.say(f"a{axis} = b{place}{'.to(tl.int64)' if self.wide else ''}")
         self._emit_roots(top)
@@ -290,6 +475,7 @@ class GemmProgram(TileProgram):
         ragged = {axis: self._number(sizes[axis])
                   for axis in (self.m, self.n) if self._is_ragged(axis)}  # fmt: skip
         self.inside = True
+        ragged = ragged if any("mask=" in line for line in body) else {}
         inner = self._epilogue() if ragged else []
         down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
         tiles = self.plan.tiles
@@ -305,13 +491,13 @@ class GemmProgram(TileProgram):
         names = [a.name for a in arguments], [a.name for a in walk]
         lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
-        grid = min(tiles, self.table.processors)
-        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon")
+        grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
+        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers)
 
     def _arguments(self) -> list[Argument]:
         """What the epilogue reads and writes, and its numbers."""
         stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
-        used = sorted({n.arg[0] for n in stored})
+        used = sorted({n.arg[0] for n in stored if n not in self.plan.stored})
         arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
         arguments += [
             Argument(short, "i64", False, source.VARIABLE, name)
@@ -346,19 +532,39 @@ class _Text:
         self.names, self.walk = list(names), list(walk)
         self.batches = [f"b{i}" for i in range(len(plan.problem.batch))]
         self.type = f"gl.{plan.left.dtype}"
+        self.results = [f"d{2 + i}" for i in range(len(plan.stored))]
+        self.partials = ["parts", "flags"] if plan.streamed else []
+        self.staging = [*self.results, *[f"s{2 + i}" for i in range(len(plan.stored))]]
 
     def lines(self, epilogue: Sequence[str], inside: Sequence[str]) -> list[str]:
         """All functions, the kernel last; `inside` is the epilogue of tiles that need no masks."""
-        given = ", ".join(["acc", "om", "on", *self.batches, *self.names, "L: gl.constexpr"])
+        layouts = ["L: gl.constexpr", "B: gl.constexpr"]
+        given = ", ".join(["acc", "om", "on", *self.batches, *self.staging, *self.names, *layouts])
         found = ["@gluon.jit", f"def epilogue({given}):", *epilogue, "", ""]
         if inside:
             found += ["@gluon.jit", f"def inside({given}):", *inside, "", ""]
+        found += self._partials() if self.plan.streamed else []
         return [*found, *_HALVES, *self._producer(), *self._consumer(), *self._kernel()]
 
-    def _walking(self) -> list[str]:
-        """The loop over tiles: where each begins, and which product of a batch it is of."""
+    def _walking(self, in_turns: bool = False) -> list[str]:
+        """The loop over tiles: where each begins, and which product of a batch it is of.
+
+        Consumers that take turns know which blocks of the ring are those of their tiles.
+        """
         tile, found = self.tile, ["    it = 0"]
-        found.append("    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):")
+        if self.plan.streamed:
+            found += [line.replace("DEPTH", str(tile.depth)) for line in _STREAM_K]
+        elif in_turns:
+            turns, length = self.tile.turns, "steps" if self.plan.steps else "K"
+            found += [
+                f"    blocks = ({length} + {tile.depth - 1}) // {tile.depth}",
+                "    programs = gl.num_programs(0)",
+                "    own = gl.program_id(0) + W * programs",
+                f"    for tile in range(own, tiles, {turns} * programs):",
+                "        it = tile // programs * blocks",
+            ]
+        else:
+            found.append("    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):")
         found.append("        left = tile // (down * across)")
         for place in reversed(range(len(self.batches))):
             found.append(f"        b{place} = left % z{place}")
@@ -376,9 +582,17 @@ class _Text:
 
     def _window(self) -> list[str]:
         """From where to where a tile sums along K."""
+        if self.plan.streamed:
+            depth = self.tile.depth
+            return [
+                f"        k0 = (begun - start) * {depth}",
+                f"        k1 = gl.minimum((upto - start) * {depth}, K)",
+            ]
         if not self.plan.steps:
             return ["        k0 = 0", "        k1 = K"]
         first = f"{self.batches[-1]} * steps"
+        if self.tile.turns > 1:  # all have as many blocks; beyond K there are zeros
+            return [f"        k0 = {first}", "        k1 = k0 + steps"]
         return [f"        k0 = {first}", "        k1 = gl.minimum(k0 + steps, K)"]
 
     def _ring(self) -> list[str]:
@@ -409,11 +623,9 @@ class _Text:
 
     def _consumer(self) -> list[str]:
         tile = self.tile
-        given = ["ab", "bb", "empty", "ready", "tiles", *self.walk, *self.names]
-        layout = (
-            f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{tile.warps}, 1], "
-            f"instr_shape=[16, {tile.columns}, 16])"
-        )
+        given = ["ab", "bb", *self._staging(), "empty", "ready", "tiles", *self.walk, *self.names]
+        given += self.partials
+        given += ["turns", "W: gl.constexpr"] if tile.turns > 1 else []
         rows = tile.rows, tile.depth
         columns = tile.depth, tile.columns
         turns = self.plan.turned[0], not self.plan.turned[1]
@@ -424,31 +636,56 @@ class _Text:
             for name, (high, low), turn in zip("ab", (rows, columns), turns, strict=True)
         ]
         across = tile.step // 8  # threads beside each other, with 8 columns each
-        return [
-            "@gluon.jit", f"def consume({', '.join(given)}):",
-            f"    C: gl.constexpr = {layout}",
-            f"    L: gl.constexpr = gl.BlockedLayout([1, 8], [{32 // across}, {across}], "
-            f"[{tile.warps}, 1], [1, 0])",
-            *self._walking(),
-            f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
+        wide = f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
+        wait, pass_on = _TURNS if tile.turns > 1 else ([], [])
+        body = [
+            f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)", *wait,
             f"        for k in range(k0, k1, {tile.depth}):", *self._ring(),
             "            mbarrier.wait(ready.index(slot), phase)",
             f"            acc = warpgroup_mma({blocks[0]}, {blocks[1]}, acc, is_async=True)",
             "            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))",
             f"            mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
             "count=1, pred=k > k0)",
-            "            it += 1",
+            "            it += 1", *pass_on,
             "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
             f"        mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
             "count=1)",
-            *self._finish(), "", "",
+            *self._finish(),
         ]  # fmt: skip
+        return [
+            "@gluon.jit", f"def consume({', '.join(given)}):",
+            f"    C: gl.constexpr = {self._fragment(tile.columns)}",
+            f"    L: gl.constexpr = {self._fragment(tile.step) if self.plan.stored else wide}",
+            f"    B: gl.constexpr = {wide}",
+            *self._walking(tile.turns > 1), *body,
+            *(["    tma.store_wait(pendings=0)"] if self.plan.stored else []), "", "",
+        ]  # fmt: skip
+
+    def _fragment(self, columns: int) -> str:
+        """The layout of accumulators."""
+        return (
+            f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{self.tile.warps}, 1], "
+            f"instr_shape=[16, {columns}, 16])"
+        )
+
+    def _staging(self) -> list[str]:
+        return [*self.results, *[f"s{2 + i}b" for i in range(len(self.results))]]
 
     def _finish(self) -> list[str]:
         """The epilogue; only tiles that overhang look where the result ends.
 
         A mask that ends anywhere would make vectors of stores single elements.
         """
+        found = self._stored_tile()
+        if not self.plan.streamed:
+            return found
+        kept = self._steps("acc", 0, self.tile.columns, "keep")
+        return [
+            "        if upto < start + blocks:", *[f"    {line}" for line in kept], *_SIGNAL,
+            "        else:", *_WAIT, *[f"    {line}" for line in found],
+        ]  # fmt: skip
+
+    def _stored_tile(self) -> list[str]:
         tile = self.tile
         firsts = zip(("om", "on"), (tile.rows, tile.columns), self.ends, strict=True)
         tests = [f"{first} + {length} <= {end}" for first, length, end in firsts if end]
@@ -471,34 +708,123 @@ class _Text:
                 split, *self._steps(low, first, half, function),
                 *self._steps(high, first + half, half, function),
             ]  # fmt: skip
-        given = ", ".join(["om", f"on + {first}", *self.batches, *self.names, "L"])
-        return [f"        {function}(gl.convert_layout({name}, L), {given})"]
+        place = f"{first // self.tile.step % max(1, self.plan.staged)}"
+        if self.tile.turns > 1:
+            place = f"W * {self.plan.staged} + {place}"
+        staging = [*self.results, *[f"s{d[1:]}b.index({place})" for d in self.results]]
+        given = ", ".join(["om", f"on + {first}", *self.batches, *staging, *self.names, "L", "B"])
+        part = f"gl.convert_layout({name}, L)"
+        if function == "keep":
+            return [f"        keep({part}, parts, p, {first}, L)"]
+        if self.plan.streamed:
+            part = f"gather({part}, parts, q0, p, {first}, L)"
+        return [f"        {function}({part}, {given})"]
+
+    def _partials(self) -> list[str]:
+        """Functions by which partial tiles are kept in the workspace, and added up in order."""
+        tile = self.tile
+        places = [
+            f"    i = tl.arange(0, {tile.rows}, layout=gl.SliceLayout(1, L))",
+            f"    j = tl.arange(0, {tile.step}, layout=gl.SliceLayout(0, L))",
+            f"    at = parts + first * {tile.rows} + "
+            f"(i[:, None] * 8 + (j // 8 * {8 * tile.rows} + j % 8)[None, :])",  # as warps have them
+        ]
+        area = tile.rows * tile.columns
+        return [
+            "@gluon.jit", "def keep(x, parts, p, first: gl.constexpr, L: gl.constexpr):", *places,
+            f"    tl.store(at + p * {area}, x)", "", "",
+            "@gluon.jit",
+            "def gather(x, parts, q0, p, first: gl.constexpr, L: gl.constexpr):", *places,
+            "    for q in range(q0, p):",
+            f'        x += tl.load(at + q * {area}, cache_modifier=".cg")',
+            "    return x", "", "",
+        ]  # fmt: skip
 
     def _kernel(self) -> list[str]:
         tile, plan = self.tile, self.plan
         shared = ["empty", "ready", "tiles", *self.walk]
-        consumed = ", ".join(["ab", "bb", *shared, *self.names])
+        consumed = ["ab", "bb", *self._staging(), *shared, *self.names, *self.partials]
         produced = ", ".join(["d0", "d1", "ab", "bb", *shared])
-        names = ", ".join(["d0", "d1", *self.walk, *self.names])
+        names = ", ".join(["d0", "d1", *self.results, *self.partials, *self.walk, *self.names])
+        rings = [("a", "d0", plan.left, tile.buffers), ("b", "d1", plan.right, tile.buffers)]
+        rings += [
+            (f"s{d[1:]}", d, spec, tile.turns * plan.staged)
+            for d, spec in zip(self.results, plan.stored.values(), strict=True)
+        ]
         memory = [
-            f"    {name}b = gl.allocate_shared_memory({self.type}, "
-            f"[{tile.buffers}, {', '.join(map(str, spec.block))}], {key}.layout)"
-            for name, key, spec in (("a", "d0", plan.left), ("b", "d1", plan.right))
+            f"    {name}b = gl.allocate_shared_memory(gl.{spec.dtype}, "
+            f"[{count}, {', '.join(map(str, spec.block))}], {key}.layout)"
+            for name, key, spec, count in rings
         ]
         barriers = [
             f"    {name} = gl.allocate_shared_memory(gl.int64, [{tile.buffers}, 1], "
             "mbarrier.MBarrierLayout())"
             for name in ("empty", "ready")
         ]
+        if tile.turns > 1:
+            barriers += [
+                f"    turns = gl.allocate_shared_memory(gl.int64, [{tile.turns}, 1], "
+                "mbarrier.MBarrierLayout())",
+                f"    for i in gl.static_range({tile.turns}):",
+                "        mbarrier.init(turns.index(i), count=1)",
+            ]
+        turns = [f", turns, {turn}" for turn in range(tile.turns)] if tile.turns > 1 else [""]
+        consumers = ", ".join([f"(consume, ({', '.join(consumed)}{turn}))" for turn in turns])
+        warps = [*[tile.warps] * (tile.turns - 1), 1]
+        registers = [*[plan.consuming] * (tile.turns - 1), plan.registers]
         return [
             "@gluon.jit", f"def kernel({names}):", "    tiles = count", *memory, *barriers,
             f"    for i in gl.static_range({tile.buffers}):",
             "        mbarrier.init(empty.index(i), count=1)",
             "        mbarrier.init(ready.index(i), count=1)",
-            f"    gl.warp_specialize([(consume, ({consumed})), (produce, ({produced}))], "
-            f"[1], [{plan.registers}])",
+            f"    gl.warp_specialize([{consumers}, (produce, ({produced}))], {warps}, {registers})",
         ]  # fmt: skip
 
+
+# Stream-K (Osama et al. 2023): whole rounds of tiles first; the blocks of K of the tiles that are
+# left are shared out evenly, and a program walks its tiles from the last to the first. So the part
+# of a tile that it leaves to others, always the tile's beginning, is done first, and who has the
+# end of a tile waits for programs before it alone, which adds them up in their order.
+_STREAM_K = [
+    "    blocks = (K + DEPTH - 1) // DEPTH",
+    "    p = gl.program_id(0)",
+    "    programs = gl.num_programs(0)",
+    "    rounds = gl.maximum(tiles // programs - 1, 0)",
+    "    whole = rounds * programs * blocks",
+    "    each = (tiles * blocks - whole) // programs",
+    "    more = (tiles * blocks - whole) % programs",
+    "    begin = whole + p * each + gl.minimum(p, more)",
+    "    end = begin + each + tl.where(p < more, 1, 0)",
+    "    last = (end + blocks - 1) // blocks",
+    "    units = rounds + tl.where(end > begin, last - begin // blocks, 0)",
+    "    for unit in range(0, units):",
+    "        tile = tl.where(unit < rounds, p + unit * programs, last - 1 - (unit - rounds))",
+    "        start = tile * blocks",
+    "        begun = tl.where(unit < rounds, start, gl.maximum(begin, start))",
+    "        upto = tl.where(unit < rounds, start + blocks, gl.minimum(end, start + blocks))",
+]
+_SIGNAL = [
+    "            tl.debug_barrier()",
+    '            tl.atomic_xchg(flags + p, 1, sem="release")',
+]
+_WAIT = [
+    "            q0 = p",
+    "            if begun > start:",
+    "                long = more * (each + 1)",
+    "                q0 = tl.where(start - whole < long, (start - whole) // (each + 1), "
+    "more + (start - whole - long) // gl.maximum(each, 1))",
+    "                for q in range(q0, p):",
+    '                    seen = tl.atomic_cas(flags + q, 1, 0, sem="acquire")',
+    "                    while seen == 0:",
+    '                        seen = tl.atomic_cas(flags + q, 1, 0, sem="acquire")',
+]
+
+# Ping-pong: a consumer begins when the other has all blocks of its tile, since barriers of the ring
+# tell phases apart by their parity alone; its epilogue is beside the other's loop.
+_TURNS = (
+    ["        mbarrier.wait(turns.index(W), (tile // programs // 2 & 1) ^ (1 - W))"],
+    ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
+)
 
 _HALVES = [
     "@gluon.jit", "def halves(x, R: gl.constexpr, W: gl.constexpr):",

@@ -515,7 +515,11 @@ class TileProgram:
         extra = f", mask={mask}, other=0" if mask else ""
         if self.tiling.streaming and axes >= self.parallel and not sources:
             extra += ', eviction_policy="evict_first"'
-        return from_memory(f"tl.load(p{param} + {place}{extra})", self.dtypes[param])
+        return from_memory(self._read(f"tl.load(p{param} + {place}{extra})"), self.dtypes[param])
+
+    def _read(self, text: str) -> str:
+        """What is read, as it is computed with."""
+        return text
 
     def _guard(self, node: Node, values: list[str], scope: Scope) -> str:
         """A dynamic index kept inside its axis; one that is not sets error words and lock."""

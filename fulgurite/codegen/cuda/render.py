@@ -155,7 +155,7 @@ def _in_gluon(
         return None
     splits = best_split(plan, table)
     if not splits:
-        whole = render_gluon(kernel, dtypes, places, plan, table)
+        whole = render_gluon(kernel, dtypes, places, plan, table, room)
         return None if whole is None else [whole]
     rules = SplitTable(
         table.vector, enough=2, short=1, long=1, block=1, most=splits, units=1,
@@ -163,7 +163,7 @@ def _in_gluon(
     )  # fmt: skip
     (first, *rest), shared = split(kernel, len(dtypes), rules)
     kinds, where = _with_room(shared, dtypes, places, room)
-    part = render_gluon(first.kernel, kinds, where, part_of(plan, first), table)
+    part = render_gluon(first.kernel, kinds, where, part_of(plan, first), table, room)
     return None if part is None else [part, *_launches(rest, kinds, where, table)]
 
 

@@ -5,8 +5,10 @@ programs. Arguments are params (inputs, then outputs), places in a workspace tha
 share, the error words, variables, and numbers. Numbers (sizes, strides, counts) and grids are no
 part of the text: kernels of other shapes are often compiled once. The error words are two int64:
 1 if a checked index was outside its axis, and the size of that axis. The lock is a word of the
-GPU's memory that such a check sets too: a guarded launch does nothing while it is set. Params begin
-at multiples of 16 bytes; the workspace at one of 256.
+GPU's memory that such a check sets too: a guarded launch does nothing while it is set. Flags are
+words by which programs of a launch wait for each other: 0 before it and after it. They are one for
+all launches, so one that has flags has a workspace too, which orders it behind others that have.
+Params begin at multiples of 16 bytes; the workspace at one of 256.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from ...core.dtype import DType
 from ...core.lazy_dataclass import dataclass
 
 PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "number"
-LOCK = "lock"
+LOCK, FLAGS = "lock", "flags"
 TENSOR = "tensor"
 ROOM_ALIGNMENT = 256  # bytes
+FLAG_COUNT = 1024  # words
 
 
 class TensorMap(NamedTuple):
@@ -55,7 +58,7 @@ class Argument(NamedTuple):
     name: str
     type: str  # as Triton's signatures have it: "*fp32", "i32"
     even: bool  # a multiple of 16
-    source: str  # PARAM, ROOM, ERROR, LOCK, VARIABLE, NUMBER or TENSOR
+    source: str  # PARAM, ROOM, ERROR, LOCK, FLAGS, VARIABLE, NUMBER or TENSOR
     value: int | str | TensorMap = 0  # param, offset in the workspace, variable's name, number
 
     @staticmethod
@@ -79,6 +82,7 @@ class Launch:
     stages: int
     arguments: tuple[Argument, ...]
     language: str = "triton"  # or gluon: Triton's own, one level below
+    registers: int = 0  # of a thread on average, where several programs share a processor
 
     @property
     def signature(self) -> tuple[tuple[str, str, bool], ...]:
@@ -88,7 +92,7 @@ class Launch:
     @property
     def key(self) -> tuple[object, ...]:
         """Launches with equal keys have the same machine code."""
-        return self.text, self.symbol, self.warps, self.stages, self.signature
+        return self.text, self.symbol, self.warps, self.stages, self.registers, self.signature
 
     @property
     def effort(self) -> tuple[bool, int]:
@@ -207,6 +211,11 @@ def number(name: str, value: int) -> Argument:
 def lock_word() -> Argument:
     """The lock."""
     return Argument("lock", "*i32", True, LOCK)
+
+
+def flag_words() -> Argument:
+    """The flags."""
+    return Argument("flags", "*i32", True, FLAGS)
 
 
 def error_words() -> Argument:

@@ -66,19 +66,29 @@ class GpuTable:
     dot_loop: int = 16  # blocks of a folded axis that make a good loop alone; of fewer, axes merge
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
-    gluon_tiles: tuple[tuple[int, int, int, int, float], ...] = (  # see `GluonTile`
-        (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
-        (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
+    gluon_tiles: tuple[tuple[float, ...], ...] = (  # see `GluonTile`
+        (128, 256, 64, 4, 1.0), (256, 128, 64, 4, 0.98), (128, 128, 64, 6, 0.9),
+        (64, 256, 64, 5, 0.85), (64, 128, 64, 8, 0.77), (128, 128, 64, 5, 0.88, 2),
+        (128, 64, 64, 8, 0.55, 2), (128, 128, 64, 3, 0.8, 1, 2),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
     gluon_splits: int = 64  # parts of K, at most
     gluon_rate: float = 6700.0  # operations of a processor in a ns
+    streamk_share: float = 0.87  # of a tile's rate, while programs are at different places of K
+    result_rate: float = 37.0  # bytes of results that a processor stores in a ns
+    partial_rate: float = 13.0  # bytes of partial tiles that it stores, or adds up, in a ns
+    flag_ns: float = 1000.0  # until a program knows of another's partial tile
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel
     epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
     launch_ns: float = 8000.0  # until a kernel in a graph moves as much
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
+    gluon_store: bool = True  # results by the copy engine, where they are memory as it is
+    gluon_streamk: bool = True  # steps of K shared out between all processors
+    gluon_stream_steps: int = 4  # blocks of K of a program, at least
+    shared_bytes: int = 232_448  # of a program that has a processor to itself
+    shared_kept: int = 1024  # of each program, that the machine keeps for itself
     gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many

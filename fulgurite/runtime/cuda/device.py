@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._lazy import FORK_LOCK
+from ...codegen.cuda.source import FLAG_COUNT
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
@@ -121,6 +122,7 @@ class CudaDevice(BaseDevice):
         self.interpreted: list[str] = []
         self.times: StreamTimes | None = None  # while somebody records
         self.lock = self.taken_zero(256)
+        self.flags = self.taken_zero(4 * FLAG_COUNT)
         self.unchecked: list[Unchecked] = []
         self._settling = threading.RLock()
         self._mark = cuda.Event(self.driver)

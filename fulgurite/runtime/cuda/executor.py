@@ -61,8 +61,9 @@ Span = tuple[int | str, int, int]  # whose memory, from where to where
 ARENA = "arena"
 MOST_BRANCHED = 200  # items of a plan whose graph has branches
 ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slots
+FLAGS = "flags"
 LINK = "link"  # to other GPUs, which one collective uses at a time
-BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
+BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK, source.FLAGS: FLAGS}
 Key = int | str  # a slot, one of these three, or the name of a variable (behind a dot)
 FEW = 2  # kernels that are launched one by one sooner than a graph of them
 MOST_GRAPHS = 8  # of one frame, each for addresses of its own
@@ -534,7 +535,8 @@ class CudaProgram:
             device.fill(workspace, POISON)
         fixed: dict[Key, int] = {p: arena.address + at for p, at in layout.offsets.items()}
         fixed |= {place: number.address for place, number in self.constants.items()}
-        fixed |= {ROOM: workspace.address, ERROR: errors.pinned.address, LOCK: device.lock.address}
+        fixed |= {ROOM: workspace.address, ERROR: errors.pinned.address}
+        fixed |= {LOCK: device.lock.address, FLAGS: device.flags.address}
         return Frame(self._parts(), arena, workspace, errors, layout.offsets, fixed)
 
     def _parts(self, runs: int = 0) -> list[Launches | None]:

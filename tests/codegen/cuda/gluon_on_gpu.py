@@ -102,7 +102,13 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
 
             inputs = one.inputs(m, n, k)
             made = case(
-                one.name, (m, n, k, *tile[:2]), one, inputs, products.only(tile), exact, rng
+                one.name,
+                (m, n, k, *map(int, tile[:2])),
+                one,
+                inputs,
+                products.only(tile),
+                exact,
+                rng,
             )
             found += [] if made is None else [made]
     return found

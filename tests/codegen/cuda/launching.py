@@ -106,13 +106,16 @@ class Gpu:
         error = self.put(np.zeros(2, np.int64))
         lock = self.put(np.zeros(1, np.int32))
         room = self.put(np.full(made.workspace, POISON, np.uint8))
-        bases = {source.ROOM: room, source.ERROR: error, source.LOCK: lock}
+        flags = self.put(np.zeros(source.FLAG_COUNT, np.int32))
+        bases = {source.ROOM: room, source.ERROR: error, source.LOCK: lock, source.FLAGS: flags}
         for launch, function in zip(made.launches, functions, strict=True):
             packed = self.arguments(launch, params, bases, values)
             cuda.launch(self.driver, function, launch.grid, packed, self.stream)
         self.wait()
         found = [self.get(p, a) for p, a in zip(params, arrays, strict=True)]
         words = self.get(error, np.zeros(2, np.int64))
-        for address in (*params, error, room, lock):
+        left = self.get(flags, np.zeros(source.FLAG_COUNT, np.int32))
+        assert not left.any(), "flags are not as they were"
+        for address in (*params, error, room, lock, flags):
             self.pool.free(address, self.stream)
         return found, (int(words[0]), int(words[1]))

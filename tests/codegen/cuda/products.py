@@ -68,6 +68,6 @@ def product(name: str) -> Product:
     return next(p for p in PRODUCTS if p.name == name)
 
 
-def only(tile: tuple[int, int, int, int, float]) -> GpuTable:
+def only(tile: tuple[float, ...]) -> GpuTable:
     """A table with one tile, for products of any size."""
     return replace(GLUON, gluon_tiles=(tile,), gluon_least=0, processors=1)

@@ -5,7 +5,11 @@ Numbers are checked on a GPU (tests/codegen/cuda/on_gpu.py): Gluon has no interp
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +19,8 @@ from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from tests.codegen.cuda.products import GLUON, PRODUCTS, product
 from tests.codegen.cuda.workloads import rendered, scheduled
 from tests.conftest import Golden
+
+ONE_TILE = replace(GLUON, gluon_tiles=GLUON.gluon_tiles[:1])
 
 
 def launches(build: Any, inputs: Any, table: GpuTable = GLUON) -> list[Launch]:
@@ -59,7 +65,7 @@ def test_what_it_cannot_do_is_left_to_tl_dot(build: Any, inputs: Any) -> None:
 def test_sizes_are_no_part_of_the_text() -> None:
     one = product("residual")
     first, second = (
-        launches(one, one.inputs(m, 2048, k))[0] for m, k in ((2048, 1024), (4096, 512))
+        launches(one, one.inputs(m, 2048, k), ONE_TILE)[0] for m, k in ((2048, 1024), (4096, 512))
     )
     assert first.text == second.text and first.key == second.key
 
@@ -67,7 +73,8 @@ def test_sizes_are_no_part_of_the_text() -> None:
 def test_tensors_are_described_with_the_contiguous_axis_last() -> None:
     one = product("heads")
     (launch,) = launches(one, one.inputs(2048, 1024, 64))
-    left, right = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    left, right, result = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    assert result.shape == (2, 3, 2048, 1024) and result.strides[-2:] == (1024, 1)
     assert left.shape == (2, 3, 2048, 64) and left.strides == (2048 * 192, 64, 192, 1)
     assert right.shape == (2, 3, 1024, 64) and right.block[:2] == (1, 1)
     assert right.box[-1] * 2 <= 128
@@ -78,7 +85,7 @@ def test_the_tile_fits_the_rounds_over_all_processors() -> None:
 
     def tile(m: int, n: int) -> tuple[int, ...]:
         (launch,) = launches(one, one.inputs(m, n, 4096))
-        left, right = [a.value.block for a in launch.arguments if isinstance(a.value, TensorMap)]
+        left, right, _ = [a.value.block for a in launch.arguments if isinstance(a.value, TensorMap)]
         return left[0], right[1]
 
     assert tile(8192, 8192) == (128, 256)
@@ -104,7 +111,8 @@ def test_the_text_is_as_it_was(golden: Golden) -> None:
 
 def test_few_tiles_of_a_deep_product_are_split_along_k() -> None:
     one = product("tn")
-    first, second = launches(one, one.inputs(3072, 768, 32768))
+    table = replace(GLUON, gluon_streamk=False)
+    first, second = launches(one, one.inputs(3072, 768, 32768), table)
     numbers = {a.name: a.value for a in first.arguments if isinstance(a.value, int)}
     assert first.language == "gluon" and first.grid == GLUON.processors
     assert second.language == "triton" and numbers["steps"] % 64 == 0
@@ -128,6 +136,94 @@ def test_a_gradient_of_weights_is_split_in_as_many_parts_as_fill_the_processors(
     assert HOPPER.processors // 2 <= first.grid <= HOPPER.processors
     steps = next(a.value for a in first.arguments if a.name == "steps")
     assert isinstance(steps, int) and steps % 64 == 0
+
+
+STREAM = replace(
+    GLUON, gluon_store=True, gluon_streamk=True, gluon_tiles=((128, 128, 64, 5, 1.0),),
+    flag_ns=-1e9, gluon_splits=0,
+)  # fmt: skip
+
+
+def walked(text: str, tiles: int, k: int, programs: int) -> Iterator[tuple[int, ...]]:
+    """What a stream-K text makes programs do: program, tile, its blocks, and from whom it adds."""
+    body = text.partition("def consume(")[2].partition("@gluon.jit")[0]
+    head = re.sub(
+        r"\n        left = .*?(?=\n        k0)", "", body.partition("\n    it = 0\n")[2], flags=re.S
+    )
+    walk = head.partition("\n        acc = ")[0]
+    waits = head.partition("            q0 = p\n")[2].partition("                for q in")[0]
+    told = "        yield p, tile, k0, k1, upto < start + blocks, q0\n"
+    gl = SimpleNamespace(minimum=min, maximum=max)
+    tl = SimpleNamespace(where=lambda test, a, b: a if test else b)
+    for program in range(programs):
+        gl.program_id, gl.num_programs = (lambda _, p=program: p), (lambda _: programs)
+        space: dict[str, Any] = {"gl": gl, "tl": tl, "K": k, "tiles": tiles}
+        lines = f"{walk}\n        q0 = p\n{textwrap.indent(textwrap.dedent(waits), ' ' * 8)}{told}"
+        exec(f"def walk():\n{lines}", space)
+        yield from space["walk"]()
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 5, 72, 131, 133, 192, 397])
+@pytest.mark.parametrize(("k", "programs"), [(64, 1), (300, 3), (768, 132), (8192, 132)])
+def test_stream_k_does_every_block_once_and_waits_for_programs_before_alone(
+    tiles: int, k: int, programs: int
+) -> None:
+    (launch,) = launches(product("nn"), product("nn").inputs(1000, 1000, 1024), STREAM)
+    done = dict[tuple[int, int], int]()
+    left: dict[int, tuple[int, int, int]] = {}  # a program's tile that others finish
+    order: list[tuple[int, int, int, int]] = []
+    for p, tile, k0, k1, is_left, first in walked(launch.text, tiles, k, programs):
+        assert k0 < k1 <= k
+        for place in range(k0, k1, 64):
+            assert (tile, place) not in done
+            done[tile, place] = p
+        if is_left:
+            assert p not in left
+            left[p] = tile, k0, k1
+        else:
+            order.append((p, tile, first, k0))
+    assert len(done) == tiles * -(-k // 64)
+    assert sorted(tile for _, tile, _, _ in order) == list(range(tiles))
+    for p, tile, first, k0 in order:
+        begins = [left[q] for q in range(first, p)]
+        assert all(one[0] == tile for one in begins)
+        ends = [0, *[one[2] for one in begins]]
+        assert [one[1] for one in begins] == ends[:-1] and ends[-1] == k0
+    assert len(left) == sum(p - first for p, _, first, _ in order)
+
+
+def test_stream_k_keeps_partial_tiles_in_the_workspace() -> None:
+    one: Any = product("gelu")
+    (item,) = scheduled(one, one.inputs(768, 3072, 8192)).items
+    made = rendered(item.kernel, STREAM)
+    (launch,) = made.launches
+    assert launch.grid == HOPPER.processors and made.workspace == launch.grid * 128 * 128 * 4
+    assert {"room", "flags"} <= {a.source for a in launch.arguments}
+    assert "tiles = tl.where(tl.load(lock) == 0, count, 0)" in launch.guarded().text
+
+
+def test_tiles_that_come_out_even_are_not_streamed() -> None:
+    one = product("nn")
+    (launch,) = launches(one, one.inputs(128 * 132, 256, 1024), STREAM)
+    assert "parts" not in {a.name for a in launch.arguments}
+
+
+@pytest.mark.parametrize("one", PRODUCTS, ids=lambda p: p.name)
+def test_results_of_16_bits_are_stored_by_the_copy_engine(one: Any) -> None:
+    table = replace(STREAM, gluon_streamk=False, processors=100)
+    (launch,) = launches(one, one.inputs(1000, 1000, 1024), table)
+    maps = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    wide = one.name == "wide"  # of 32 bits
+    assert len(maps) == 3 - wide and ("tma_store(" in launch.text) == (not wide)
+    assert ("tl.store(" in launch.text) == wide
+    if not wide:
+        assert maps[2].shape[-2:] == (1000, 1000) and maps[2].block[-2:] == (128, 64)
+
+
+def test_a_result_whose_rows_are_not_aligned_is_stored_by_threads() -> None:
+    one = product("nt")
+    (launch,) = launches(one, one.inputs(1024, 1001, 1024), STREAM)
+    assert launch.language == "gluon" and "tma_store(" not in launch.text
 
 
 @pytest.mark.parametrize(("k", "stages"), [(1 << 17, 3), ((1 << 17) + 8, 1)])

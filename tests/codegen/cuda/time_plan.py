@@ -114,6 +114,7 @@ class Clock:
             end += -(-_nbytes(param) // 256) * 256 + 256
         assert end + made.workspace < self.arena + ARENA, "more memory than there is"
         bases = {source.ROOM: end, source.ERROR: self.arena, source.LOCK: self.arena + 4096}
+        bases |= {source.FLAGS: self.arena + 8192}
         found = [
             (gpu.function(launch), launch.grid, gpu.arguments(launch, params, bases, {}))
             for launch in made.launches
