@@ -177,7 +177,7 @@ class CudaDevice(BaseDevice):
             self._mark.record(self.stream)
         elif count == 2 * BATCH:  # the first half has run by now, unless the host is far ahead
             self._mark.synchronize()
-            if any([errors.words[0] for errors, _, _ in waiting]):
+            if any([errors.words[0] for errors in {errors for errors, _, _ in waiting}]):
                 self.settle()
                 return
             del waiting[:BATCH]
