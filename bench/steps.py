@@ -291,15 +291,15 @@ def measured(made: Made, steps: int, rounds: int) -> dict[str, Any]:
             "losses": losses, "last": float(last)}  # fmt: skip
 
 
-def by_lanes(made: Made, lanes: str, steps: int, device: str) -> str:
+def by_branches(made: Made, branches: str, steps: int, device: str) -> str:
     """Milliseconds of a step whose CUDA graphs have so many branches; two rounds, taking turns."""
     from fulgurite.runtime.cuda import executor
     from fulgurite.runtime.device import get_device
 
     run, wait, _ = made
     found: dict[str, list[float]] = {}
-    for each in lanes.split(",") * 2:
-        executor.LANES = int(each)
+    for each in branches.split(",") * 2:
+        executor.BRANCHES = int(each)
         for program in list(get_device(device).programs):  # type: ignore[attr-defined]
             program.branch_anew()
         for i in range(2 * BATCHES):
@@ -325,8 +325,8 @@ def one(asked: argparse.Namespace) -> None:
             made[0](0)
             made[1]()
         found["profile"] = f"{profile.table('kernel', 12)}\n{profile.table('line', 24)}"
-    if asked.lanes and system == "ours":
-        found["lanes"] = by_lanes(made, asked.lanes, asked.steps, device)
+    if asked.branches and system == "ours":
+        found["branches"] = by_branches(made, asked.branches, asked.steps, device)
     print(json.dumps(found))
 
 
@@ -341,7 +341,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of one system")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--profile", action="store_true", help="our slowest kernels and lines")
-    parser.add_argument("--lanes", default="", help="branches of our graphs to try, as 1,4,8")
+    parser.add_argument("--branches", default="", help="branches of our graphs to try, as 1,4,8")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
     if asked.one:
@@ -361,7 +361,7 @@ def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
     command += ["--device", asked.device, "--steps", str(asked.steps)]
     command += ["--rounds", str(asked.rounds), *(["--tiny"] if asked.tiny else [])]
     command += ["--profile"] if asked.profile else []
-    command += ["--lanes", asked.lanes] if asked.lanes else []
+    command += ["--branches", asked.branches] if asked.branches else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
         found = subprocess.run(
@@ -376,7 +376,7 @@ def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
     losses = " ".join([f"{loss:.3f}" for loss in made["losses"]])
     shown = f"{made['first']:.1f} | {made['step']:.2f} | {made['peak'] / 2**30:.2f} | {losses}"
     more = f"\n{made['profile']}" if "profile" in made else ""
-    return shown, f"{more}\nstep ms by lanes: {made['lanes']}" if "lanes" in made else more
+    return shown, f"{more}\nstep ms by branches: {made['branches']}" if "branches" in made else more
 
 
 if __name__ == "__main__":

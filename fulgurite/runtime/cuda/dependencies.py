@@ -1,11 +1,11 @@
-"""Which kernels of a CUDA graph wait for which: hazards of memory, transitively reduced, in lanes.
+"""Which kernels of a CUDA graph wait for which: hazards of memory, transitively reduced.
 
 In: what each item of a plan reads and writes, as spans of memory, in an order that is right. Out:
 for each item the earlier ones that it directly comes after. An item waits for whoever wrote what it
 touches last, and for whoever read what it writes (RAW, WAW and WAR hazards); one that is reached
-through another is left out. Lanes bound the width of the graph: each item is behind the last one of
-its lane, so no more than that many run side by side, and one lane is a chain. Items that fill the
-GPU alone share a lane: side by side they would only take caches from each other.
+through another is left out. The width is bounded: each item is behind the last one of its branch,
+so no more than there are branches run side by side, and one branch is a chain. Items that fill the
+GPU alone share a branch: side by side they would only take caches from each other.
 Sets of items are bits of integers, so a plan of some hundred items takes milliseconds.
 """
 
@@ -66,19 +66,19 @@ def hazards(touched: Iterable[tuple[Sequence[Span], Sequence[Span]]]) -> list[in
 
 
 def dependencies(
-    touched: Sequence[tuple[Sequence[Span], Sequence[Span]]], lanes: int, fills: Sequence[bool]
+    touched: Sequence[tuple[Sequence[Span], Sequence[Span]]], branches: int, fills: Sequence[bool]
 ) -> list[list[int]]:
-    """For each item those that it directly comes after, in so many lanes."""
-    if lanes <= 1:
+    """For each item those that it directly comes after, in so many branches."""
+    if branches <= 1:
         return [[n - 1] if n else [] for n in range(len(touched))]
     behind: list[int] = []  # all that an item comes after
-    tails = [-1]  # the last item of each lane; the first is of those that fill the GPU
+    tails = [-1]  # the last item of each branch; the first is of those that fill the GPU
     found: list[list[int]] = []
     for number, after in enumerate(hazards(touched)):
-        lane = 0 if fills[number] else _lane(tails, _closure(after, behind), lanes)
-        if tails[lane] >= 0:
-            after |= 1 << tails[lane]
-        tails[lane] = number
+        branch = 0 if fills[number] else _branch(tails, _closure(after, behind), branches)
+        if tails[branch] >= 0:
+            after |= 1 << tails[branch]
+        tails[branch] = number
         direct, seen = [], 0
         while after:
             latest = after.bit_length() - 1
@@ -99,12 +99,12 @@ def _closure(after: int, behind: Sequence[int]) -> int:
     return found
 
 
-def _lane(tails: list[int], after: int, lanes: int) -> int:
-    """A lane for an item: that of the latest it waits for, else one more, else the oldest."""
-    open_ = [lane for lane, tail in enumerate(tails) if tail >= 0 and after >> tail & 1]
+def _branch(tails: list[int], after: int, branches: int) -> int:
+    """A branch for an item: that of the latest it waits for, else one more, else the oldest."""
+    open_ = [branch for branch, tail in enumerate(tails) if tail >= 0 and after >> tail & 1]
     if open_:
         return max(open_, key=tails.__getitem__)
-    if len(tails) < lanes:
+    if len(tails) < branches:
         tails.append(-1)
         return len(tails) - 1
     return min(range(len(tails)), key=tails.__getitem__)

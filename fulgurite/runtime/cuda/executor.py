@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 POISON = 0xA5
 ARENA = "arena"
-LANES = 8  # kernels of a graph side by side, at most
+BRANCHES = 8  # kernels of a graph side by side, at most
 ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slots
 LINK = "link"  # to other GPUs, which one collective uses at a time
 BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
@@ -554,7 +554,7 @@ class CudaProgram:
         Slots of the arena are places in it: others may have been there before.
         """
         touched = [self._touched(n) for n in range(len(self.code))]
-        return dependencies(touched, LANES, [self._fills(code) for code in self.code])
+        return dependencies(touched, BRANCHES, [self._fills(code) for code in self.code])
 
     def _fills(self, code: CudaKernel | StepCode) -> bool:
         """True of a kernel whose launches have work for every multiprocessor."""
@@ -602,7 +602,7 @@ class CudaProgram:
             ring.give_up()
 
     def branch_anew(self) -> None:
-        """Make other graphs from now on, of as many branches as `LANES` says."""
+        """Make other graphs from now on, of as many branches as `BRANCHES` says."""
         vars(self).pop("_edges", None)
         self._idle.clear()
 

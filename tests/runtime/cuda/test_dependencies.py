@@ -47,12 +47,12 @@ def needed(plan: list[Touched]) -> list[set[int]]:
     ]  # fmt: skip
 
 
-@given(plan=plans, lanes=st.integers(1, 5), seed=st.randoms())
+@given(plan=plans, branches=st.integers(1, 5), seed=st.randoms())
 def test_every_hazard_is_ordered_and_no_edge_is_reached_through_another(
-    plan: list[Touched], lanes: int, seed: object
+    plan: list[Touched], branches: int, seed: object
 ) -> None:
     fills = [seed.random() < 0.3 for _ in plan]  # type: ignore[attr-defined]
-    edges = dependencies(plan, lanes, fills)
+    edges = dependencies(plan, branches, fills)
     behind = reached(edges)
     for mine, wanted in zip(behind, needed(plan), strict=True):
         assert wanted <= mine
@@ -62,7 +62,7 @@ def test_every_hazard_is_ordered_and_no_edge_is_reached_through_another(
 
 
 @given(plan=plans)
-def test_with_lanes_for_all_only_hazards_are_ordered(plan: list[Touched]) -> None:
+def test_with_branches_for_all_only_hazards_are_ordered(plan: list[Touched]) -> None:
     edges = dependencies(plan, len(plan) + 1, [False] * len(plan))
     wanted: list[set[int]] = []
     for direct in needed(plan):
@@ -70,10 +70,10 @@ def test_with_lanes_for_all_only_hazards_are_ordered(plan: list[Touched]) -> Non
     assert reached(edges) == wanted
 
 
-@pytest.mark.parametrize("lanes", [2, 3])
+@pytest.mark.parametrize("branches", [2, 3])
 @given(plan=plans)
-def test_no_more_items_than_lanes_run_side_by_side(lanes: int, plan: list[Touched]) -> None:
-    behind = reached(dependencies(plan, lanes, [False] * len(plan)))
+def test_no_more_items_than_branches_run_side_by_side(branches: int, plan: list[Touched]) -> None:
+    behind = reached(dependencies(plan, branches, [False] * len(plan)))
     # Dilworth: the least number of chains that hold all items is the greatest width
     chains: dict[int, int] = {}
 
@@ -86,7 +86,7 @@ def test_no_more_items_than_lanes_run_side_by_side(lanes: int, plan: list[Touche
         return False
 
     matched = sum(follows(n, set()) for n in range(len(plan)))
-    assert len(plan) - matched <= lanes
+    assert len(plan) - matched <= branches
 
 
 def test_items_that_fill_the_gpu_are_a_chain_and_small_ones_run_beside() -> None:
