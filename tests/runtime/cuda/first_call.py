@@ -1,6 +1,6 @@
 """Where the time of a first call goes, on a GPU: `python -m tests.runtime.cuda.first_call gpt2`.
 
-In: a model of `bench.steps`, `mlp` or `softmax`. Out: seconds by the clock, and of all processors,
+In: a model of `bench.steps`, `mlp` or `softmax`; `threads` compiles in this process. Out: seconds by the clock, and of all processors,
 of the first calls and of their stages: rendering, compiling, loading machine code.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 import fulgurite as fg
 from bench import steps
 from fulgurite import nn, optim
+from fulgurite.codegen.cuda import compile_pool
 from fulgurite.runtime.cuda import driver
 from fulgurite.runtime.cuda.device import CudaDevice
 from fulgurite.runtime.cuda.kernels import KernelTable
@@ -77,6 +78,8 @@ def step_of(name: str) -> Callable[[int], Any]:
 
 def main() -> None:
     """Three calls and where their time went."""
+    if "threads" in sys.argv:
+        compile_pool.start = lambda: None
     begun = time.perf_counter()
     run = step_of(sys.argv[1])
     print(f"{sys.argv[1]}: made in {time.perf_counter() - begun:.2f} s", end="")
