@@ -1,7 +1,8 @@
 """Where the time of a first call goes, on a GPU: `python -m tests.runtime.cuda.first_call gpt2`.
 
-In: a model of `bench.steps`, `mlp` or `softmax`; `threads` compiles in this process. Out: seconds by the clock, and of all processors,
-of the first calls and of their stages: rendering, compiling, loading machine code.
+In: a model of `bench.steps`, `mlp` or `softmax`; with `threads` this process compiles. Out: seconds
+by the clock, and of all processors, of the first calls and of their stages: rendering, compiling,
+loading machine code.
 """
 
 from __future__ import annotations
