@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 from ..._lazy import FORK_LOCK
 from .compile_server import receive, send
+from .tiling import MOST_COMPILERS
 
 if TYPE_CHECKING:
     from .compiler import Cubin
     from .source import Launch
 
-MOST_WORKERS = 16  # processes that compile at the same time
 SERVER = Path(__file__).with_name("compile_server.py")
 
 
@@ -87,7 +87,7 @@ class CompilePool:
 def width() -> int:
     """How many texts are compiled at the same time."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS)
+    return min(cores, MOST_COMPILERS)
 
 
 @cache
