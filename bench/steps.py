@@ -291,6 +291,28 @@ def measured(made: Made, steps: int, rounds: int) -> dict[str, Any]:
             "losses": losses, "last": float(last)}  # fmt: skip
 
 
+def by_branches(made: Made, branches: str, steps: int, device: str) -> str:
+    """Milliseconds of a step whose CUDA graphs have so many branches; two rounds, taking turns."""
+    from fulgurite.runtime.cuda import executor
+    from fulgurite.runtime.device import get_device
+
+    run, wait, _ = made
+    found: dict[str, list[float]] = {}
+    for each in branches.split(",") * 2:
+        executor.BRANCHES = int(each)
+        for program in list(get_device(device).programs):  # type: ignore[attr-defined]
+            program.branch_anew()
+        for i in range(2 * BATCHES):
+            run(i)
+        wait()
+        begun = time.perf_counter()
+        for i in range(steps):
+            run(i)
+        wait()
+        found.setdefault(each, []).append((time.perf_counter() - begun) * 1e3 / steps)
+    return ", ".join([f"{each}: {min(ms):.2f}" for each, ms in found.items()])
+
+
 def one(asked: argparse.Namespace) -> None:
     """One system, in this process."""
     sizes = TINY if asked.tiny else SIZES
@@ -303,6 +325,8 @@ def one(asked: argparse.Namespace) -> None:
             made[0](0)
             made[1]()
         found["profile"] = f"{profile.table('kernel', 12)}\n{profile.table('line', 24)}"
+    if asked.branches and system == "ours":
+        found["branches"] = by_branches(made, asked.branches, asked.steps, device)
     print(json.dumps(found))
 
 
@@ -317,6 +341,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of one system")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--profile", action="store_true", help="our slowest kernels and lines")
+    parser.add_argument("--branches", default="", help="branches of our graphs to try, as 1,4,8")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
     if asked.one:
@@ -336,6 +361,7 @@ def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
     command += ["--device", asked.device, "--steps", str(asked.steps)]
     command += ["--rounds", str(asked.rounds), *(["--tiny"] if asked.tiny else [])]
     command += ["--profile"] if asked.profile else []
+    command += ["--branches", asked.branches] if asked.branches else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
         found = subprocess.run(
@@ -349,7 +375,8 @@ def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
     made = json.loads(found.stdout.strip().splitlines()[-1])
     losses = " ".join([f"{loss:.3f}" for loss in made["losses"]])
     shown = f"{made['first']:.1f} | {made['step']:.2f} | {made['peak'] / 2**30:.2f} | {losses}"
-    return shown, f"\n{made['profile']}" if "profile" in made else ""
+    more = f"\n{made['profile']}" if "profile" in made else ""
+    return shown, f"{more}\nstep ms by branches: {made['branches']}" if "branches" in made else more
 
 
 if __name__ == "__main__":

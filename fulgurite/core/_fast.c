@@ -78,8 +78,8 @@ static PyTypeObject NodeFields, EntryFields, TensorFields;
 
 /* --- what Python gives ------------------------------------------------------------------------ */
 #define GIVEN(X)                                                                                   \
-    X(Node) X(Entry) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site) X(is_our_code)        \
-    X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply) X(flatten) X(wrap)       \
+    X(Node) X(Entry) X(Fresh) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site)              \
+    X(is_our_code) X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply) X(flatten) X(wrap)       \
     X(add) X(sub) X(mul) X(div) X(CONST) X(float32) X(int32) X(ASSIGN) X(BIND) X(BUFFER) X(DETACH) \
     X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE) X(SCAN) X(SORT) X(detach)
 #define DECLARE(name) PyObject *name;
@@ -103,8 +103,8 @@ static PyObject *m_adopt(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "sO", &name, &thing)) return NULL;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (!strcmp(places[i].name, name)) {
-            PyTypeObject *base = !i ? &NodeFields : i == 1 ? &EntryFields : &TensorFields;
-            if (i < 3 && !(PyType_Check(thing) && PyType_IsSubtype((PyTypeObject *)thing, base)))
+            PyTypeObject *base = !i ? &NodeFields : i < 3 ? &EntryFields : &TensorFields;
+            if (i < 4 && !(PyType_Check(thing) && PyType_IsSubtype((PyTypeObject *)thing, base)))
                 return fail(PyExc_TypeError, "such a class has other fields");
             Py_XSETREF(*places[i].place, Py_NewRef(thing));
         }
@@ -433,16 +433,18 @@ static PyMemberDef entry_members[] = {
     MEMBER(Entry, "id", id, 0), MEMBER(Entry, "key", key, 0), MEMBER(Entry, "node", node, 0),
     MEMBER(Entry, "value", value, 0), {NULL, 0, 0, 0, NULL},
 };
-static PyObject *m_enter(PyObject *self, PyObject *node) {
-    PyTypeObject *type = (PyTypeObject *)given.Entry;
+static Entry *new_entry(PyObject *type) {
     if (!type || !given.ids) return too_soon();
-    Entry *entry = check_node(node) ? (Entry *)type->tp_alloc(type, 0) : NULL;
-    if (!entry) return NULL;
-    entry->id = PyIter_Next(given.ids); /* which never ends */
-    entry->key = entry->id ? PyNumber_Negative(entry->id) : NULL;
-    entry->node = Py_NewRef(node), entry->value = Py_NewRef(Py_None);
-    if (entry->key) hang(entry, (Node *)node);
-    else Py_CLEAR(entry);
+    Entry *entry = (Entry *)((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 0);
+    if (entry) entry->id = PyIter_Next(given.ids); /* which never ends */
+    if (entry) entry->key = entry->id ? PyNumber_Negative(entry->id) : NULL;
+    if (entry && !entry->key) Py_CLEAR(entry);
+    return entry;
+}
+static PyObject *m_enter(PyObject *self, PyObject *node) {
+    Entry *entry = check_node(node) ? new_entry(given.Entry) : NULL;
+    if (entry) entry->node = Py_NewRef(node), entry->value = Py_NewRef(Py_None);
+    if (entry) hang(entry, (Node *)node);
     return (PyObject *)entry;
 }
 static PyObject *m_admit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -614,15 +616,23 @@ LIFE(tensor, Tensor, TENSOR_OWNS, tensor_leave)
 static PyMemberDef tensor_members[] = {
     MEMBER(Tensor, "entry", entry, 0), MEMBER(Tensor, "grad", grad, 0), {NULL, 0, 0, 0, NULL},
 };
-static PyObject *m_wrap(PyObject *self, PyObject *node) {
-    if (!check_node(node)) return NULL;
+static PyObject *tensor_around(PyObject *entry) { /* which it takes */
     PyTypeObject *type = (PyTypeObject *)given.Tensor;
-    if (!type || ((Node *)node)->op == given.WATCH) return call_given(given.wrap, node);
-    PyObject *entry = m_enter(NULL, node);
     Tensor *tensor = entry ? (Tensor *)type->tp_alloc(type, 0) : NULL;
     if (tensor) tensor->entry = entry, tensor->grad = Py_NewRef(Py_None);
     else Py_XDECREF(entry);
     return (PyObject *)tensor;
+}
+static PyObject *m_wrap(PyObject *self, PyObject *node) {
+    if (!check_node(node)) return NULL;
+    if (!given.Tensor || ((Node *)node)->op == given.WATCH) return call_given(given.wrap, node);
+    return tensor_around(m_enter(NULL, node));
+}
+static PyObject *m_fresh_tensor(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 2 || !given.Tensor) return fail(PyExc_TypeError, "memory, and what it is");
+    Entry *entry = new_entry(given.Fresh);
+    if (entry && !(entry->value = PyTuple_Pack(2, args[0], args[1]))) Py_CLEAR(entry);
+    return tensor_around((PyObject *)entry);
 }
 /* What tensors' nodes, their memory's own nodes, weakly, and the memory are held by; and it. */
 static PyObject *m_counted(PyObject *self, PyObject *tensors) {
@@ -952,7 +962,8 @@ static PyMethodDef methods[] = {
     FAST(capture, METH_NOARGS), FAST(note, METH_FASTCALL), FAST(derived, METH_FASTCALL),
     FAST(apply, METH_FASTCALL), FAST(wrap, METH_O), FAST(toposort, METH_O),
     FAST(unknown_order, METH_O), FAST(order_of, METH_FASTCALL), FAST(parents_of, METH_O),
-    FAST(above, METH_O), FAST(flatten, METH_FASTCALL), FAST(counted, METH_O), {NULL, NULL, 0, NULL},
+    FAST(above, METH_O), FAST(flatten, METH_FASTCALL), FAST(counted, METH_O),
+    FAST(fresh_tensor, METH_FASTCALL), {NULL, NULL, 0, NULL},
 };
 static PyMethodDef call_method = FAST(call, METH_FASTCALL | METH_KEYWORDS);
 static struct PyModuleDef definition = {

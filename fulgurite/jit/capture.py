@@ -42,14 +42,13 @@ from ..runtime.realize import (
     storage_of,
     value_node,
 )
-from ..runtime.unmaterialized import Fresh
 from ..tensor import SCOPES, Tensor, is_recording
 from ..tensor.from_data import array_node
 from ..tree import map as map_tree
 from .dynamic_shapes import Varying, varying
 from .output_template import CannotRemake, Template
 from .reachability import Survey
-from .replay import ONE, Expected, Place, Replay
+from .replay import ONE, Expected, Place, Replay, fresh_tensor
 from .side_effects import MISSING, Effect
 from .sizes import CallSizes, Seen, sizes_that_vary
 from .symbolic_number import Number, Numbers, plain
@@ -139,7 +138,7 @@ class Captured:
             **survey.known, **numbers.constants, **template.known, "LOOKUPS": _LOOKUPS,
             "MISS": MISS, "BOUNDS": BoundsError, "registry": REGISTRY, "reading": REGISTRY.reading,
             "idle": replay.idle, "make": replay.bound, "bind": replay.bind, "run": replay.run,
-            "named": replay.name_the_line, "Tensor": Tensor, "new": Tensor.__new__, "Fresh": Fresh,
+            "named": replay.name_the_line, "Tensor": Tensor,
         }  # fmt: skip
         self.call: Callable[[Any, Any], Any]
 
@@ -156,7 +155,8 @@ class Captured:
         if self.replay.bare is not None:
             constants, places = self.replay.bare
             self._known |= {"constants": constants, "places": places, "derived": DERIVED}
-            self._known["hold"] = self.replay.hold
+            self._known |= {"hold": self.replay.hold, "fresh_tensor": fresh_tensor}
+            self._known |= {"abouts": self.replay.abouts, "results": self.replay.results}
             values = ", values, places" if self._values else ""
             run = ["if not b.strided:",
                    "    if b.mark != derived.mark:",
@@ -166,7 +166,7 @@ class Captured:
                    "    except BOUNDS:",
                    f"        named({tensors}, values)",
                    "        raise",
-                   *self._wrapped(),
+                   "    o = [*map(fresh_tensor, m[:results], abouts)]",
                    "    break"]  # fmt: skip
             first = []
         else:
@@ -226,16 +226,6 @@ class Captured:
         lines = [f"numbers = ({numbers})", f"values = ({values})", *self._computed]
         return ["try:", *[f"    {line}" for line in lines], "except ArithmeticError:",
                 "    return MISS"]  # fmt: skip
-
-    def _wrapped(self) -> list[str]:
-        """Lines that make the list of results of the memory in `m`."""
-        lines, names = [], []
-        for out, about in enumerate(self.replay.abouts[: self.replay.results]):
-            self._known[f"about{out}"] = about
-            names.append(f"o{out}")
-            lines += [f"    o{out} = new(Tensor)", f"    o{out}.grad = None",
-                      f"    o{out}.entry = Fresh(m[{out}], about{out})"]  # fmt: skip
-        return [*lines, f"    o = [{', '.join(names)}]"]
 
     def _function(self, checks: list[str], otherwise: str, rest: list[str]) -> Any:
         body = ["def call(args, keywords):", "    try:", "        pass",

@@ -26,6 +26,7 @@ from .._lazy import FORK_LOCK
 from ..autodiff.grad import tape_leaf
 from ..config import Options, config
 from ..core.dtype import DType, array_of_bits, encode
+from ..core.extension import compiled
 from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape
 from ..core.ops.collective import COMMUNICATES, UNSHARD
@@ -790,12 +791,7 @@ class Replay:
                 return None
         if self.is_spmd:
             return [self._held(out, memories[out], abouts[out]) for out in range(self.results)]
-        found = []
-        for memory, about in zip(memories[: self.results], abouts, strict=False):
-            tensor = new_tensor(Tensor)
-            tensor.entry, tensor.grad = Fresh(memory, about), None
-            found.append(tensor)
-        return found
+        return [*map(fresh_tensor, memories[: self.results], abouts)]
 
     def _split(self, out: int) -> Any:
         """How a root is split over ranks, if it is."""
@@ -807,9 +803,7 @@ class Replay:
         split = self._split(out)
         if split is not None:
             return wrap(adopt(self.roots[out], memory, self.device, {}, split))
-        tensor = new_tensor(Tensor)
-        tensor.entry, tensor.grad = Fresh(memory, about), None
-        return tensor
+        return fresh_tensor(memory, about)
 
     def _node(self, out: int, memory: Any, about: Any, split: Any) -> Node:
         """A node for memory that a plan has just written."""
@@ -861,6 +855,14 @@ class Replay:
             finally:
                 REGISTRY.writing = before
         return True
+
+
+@compiled
+def fresh_tensor(memory: Any, about: Any) -> Tensor:
+    """A tensor over memory that nobody has looked at."""
+    tensor = new_tensor(Tensor)
+    tensor.entry, tensor.grad = Fresh(memory, about), None
+    return tensor
 
 
 def picker(places: Sequence[int]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:

@@ -14,6 +14,7 @@ import threading
 from typing import Any
 
 from ..core.dtype import DType
+from ..core.extension import give
 from ..core.node import Node
 from ..core.ops.leaf import new_buffer
 from ..core.origin import Origin
@@ -63,6 +64,9 @@ class Fresh(Entry):
                 REGISTRY.admit(self, made)
                 self.__class__ = Entry  # type: ignore[assignment]
         return self.node
+
+
+give(Fresh=Fresh)
 
 
 def _after_fork() -> None:

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 
 
 def load_compiler_ahead() -> None:
-    """Import Triton in the background, where it is."""
+    """Have the compiler get ready in processes of its own, or in the background here."""
+    if find_spec("triton") is None:
+        return
     with FORK_LOCK:
-        from . import compiler
-    if find_spec("triton") is not None:
+        from . import compile_pool
+    if compile_pool.start() is None:
+        with FORK_LOCK:
+            from . import compiler
         compiler.load_ahead()
 
 

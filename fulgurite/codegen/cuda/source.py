@@ -16,10 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.dtype import DType
 from ...core.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from ...core.dtype import DType
 
 PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "number"
 LOCK, FLAGS = "lock", "flags"

@@ -124,6 +124,7 @@ class GpuTable:
         return self.processors * self.programs
 
 
+MOST_COMPILERS = 16  # processes of the host that compile at the same time
 HOPPER = GpuTable()
 TF32 = replace(HOPPER, dot_precision="tf32")
 

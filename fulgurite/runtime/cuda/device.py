@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from math import prod
@@ -39,6 +39,7 @@ from .memory import BorrowedBlock, CudaBuffer, MemoryPool
 from .staging import STAGED_BYTES, Staging
 
 if TYPE_CHECKING:
+    from ...codegen.cuda.source import KernelSource
     from ...codegen.cuda.tiling import GpuTable
     from .collectives import Links
     from .timing import StreamTimes
@@ -178,7 +179,7 @@ class CudaDevice(BaseDevice):
             self._mark.record(self.stream)
         elif count == 2 * BATCH:  # the first half has run by now, unless the host is far ahead
             self._mark.synchronize()
-            if any([errors.words[0] for errors, _, _ in waiting]):
+            if any([errors.words[0] for errors in {errors for errors, _, _ in waiting}]):
                 self.settle()
                 return
             del waiting[:BATCH]
@@ -429,18 +430,25 @@ class CudaDevice(BaseDevice):
         """The same; those that write over inputs look at the lock before."""
         self.enter()
         found: list[Executable] = [None] * len(kernels)
-        sources = {}
-        for number, kernel in enumerate(kernels):
-            if kernel.kind in (*CONTROL, *HOST):
-                found[number] = self.exchange(kernel) or self.step_code(kernel)
-                continue
-            try:
-                make = self.codegen.guarded if kernel in over else self.codegen.render
-                sources[number] = make(kernel)
-            except CannotLower as reason:
-                self.interpreted.append(f"{kernel.name}: {reason}")
-                found[number] = self.staged(kernel)
-        for number, code in zip(sources, self.table.add(list(sources.values())), strict=True):
+        places: list[int] = []  # of those that were rendered
+
+        def rendered() -> Iterator[KernelSource]:
+            for number, kernel in enumerate(kernels):
+                if kernel.kind in (*CONTROL, *HOST):
+                    found[number] = self.exchange(kernel) or self.step_code(kernel)
+                    continue
+                try:
+                    make = self.codegen.guarded if kernel in over else self.codegen.render
+                    made = make(kernel)
+                except CannotLower as reason:
+                    self.interpreted.append(f"{kernel.name}: {reason}")
+                    found[number] = self.staged(kernel)
+                    continue
+                places.append(number)
+                yield made
+
+        loaded = self.table.add(rendered())  # compiles the first while the next is rendered
+        for number, code in zip(places, loaded, strict=True):
             found[number] = code
         return found
 

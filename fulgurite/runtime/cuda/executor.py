@@ -49,6 +49,7 @@ from ..step_executor import (
     spoil,
 )
 from . import driver as cuda
+from .dependencies import Span, dependencies
 from .kernels import CudaKernel, LoadedLaunch
 from .memory import SOLE, CudaBuffer, Ring
 
@@ -57,9 +58,8 @@ if TYPE_CHECKING:
     from .timing import StreamTimes
 
 POISON = 0xA5
-Span = tuple[int | str, int, int]  # whose memory, from where to where
 ARENA = "arena"
-MOST_BRANCHED = 200  # items of a plan whose graph has branches
+BRANCHES = 8  # kernels of a graph side by side, at most
 ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slots
 FLAGS = "flags"
 LINK = "link"  # to other GPUs, which one collective uses at a time
@@ -551,31 +551,19 @@ class CudaProgram:
 
     @cached_property
     def _edges(self) -> list[list[int]]:
-        """For each item those before it that write what it touches, or read what it writes.
+        """For each item those that it comes after.
 
-        Slots of the arena are places in it: others may have been there before. Items that are
-        reached through another edge are left out.
+        Slots of the arena are places in it: others may have been there before.
         """
-        items = self.schedule.items
-        if len(items) > MOST_BRANCHED:  # comparing all pairs takes long, and gains little
-            return [[n - 1] if n else [] for n in range(len(items))]
-        touched = [self._touched(n) for n in range(len(items))]
-        found: list[list[int]] = []
-        behind: list[set[int]] = []  # all that an item comes after
-        for n, (reads, writes) in enumerate(touched):
-            mine: list[int] = []
-            seen: set[int] = set()
-            for m in range(n - 1, -1, -1):
-                others_reads, others_writes = touched[m]
-                if m not in seen and (
-                    _meet(writes, others_writes) or _meet(writes, others_reads)
-                    or _meet(reads, others_writes)
-                ):  # fmt: skip
-                    mine.append(m)
-                    seen |= {m} | behind[m]
-            found.append(mine)
-            behind.append(seen)
-        return found
+        touched = [self._touched(n) for n in range(len(self.code))]
+        return dependencies(touched, BRANCHES, [self._fills(code) for code in self.code])
+
+    def _fills(self, code: CudaKernel | StepCode) -> bool:
+        """True of a kernel whose launches have work for every multiprocessor."""
+        processors = self.device.properties.processors
+        return isinstance(code, CudaKernel) and all(
+            [n.grid >= processors for n in code.launches if not n.is_fixed]
+        )
 
     def _touched(self, number: int) -> tuple[list[Span], list[Span]]:
         """What an item reads and writes."""
@@ -614,6 +602,11 @@ class CudaProgram:
         self._idle.clear()
         for ring in self.rings.values():
             ring.give_up()
+
+    def branch_anew(self) -> None:
+        """Make other graphs from now on, of as many branches as `BRANCHES` says."""
+        vars(self).pop("_edges", None)
+        self._idle.clear()
 
     def forget_single_run(self) -> None:
         """Let go of the idle frame, and its arena, of a plan that has run once.
@@ -776,11 +769,6 @@ def _varying(schedule: Schedule) -> dict[int, Any]:
         for place, slot in enumerate(schedule.slots)
         if slot is not None and not all(isinstance(n, int) for n in slot.shape)
     }
-
-
-def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
-    """True if memory is in both."""
-    return any([a == b and c < f and e < d for a, c, d in some for b, e, f in others])
 
 
 def lost(buffer: Buffer) -> int:

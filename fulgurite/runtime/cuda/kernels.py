@@ -9,11 +9,12 @@ compiled. Triton is imported when a text must be compiled and not before.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from heapq import heappop, heappush
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._lazy import FORK_LOCK
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ...codegen.cuda.compiler import Cubin
 
 ABOUT = ("symbol", "shared", "warps")  # what loading a cubin must know
-MOST_COMPILERS = 16  # threads that compile at the same time
 
 
 class LoadedLaunch(NamedTuple):
@@ -74,6 +74,56 @@ class CudaKernel(NamedTuple):
         )
 
 
+class Compilations:
+    """Launches on their way through the compiler: of those that wait, the most laborious is next.
+
+    What ends last would be waited for (longest processing time first).
+    """
+
+    def __init__(self, compiled: Callable[[Launch], Cubin]) -> None:
+        self.compiled = compiled
+        self.begun: set[str] = set()
+        self._waiting: list[tuple[bool, int, str, Launch]] = []  # a heap
+        self._lock = threading.Lock()
+        self._done: SimpleQueue[tuple[str, Cubin | BaseException]] = SimpleQueue()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Compilations:
+        return self
+
+    def begin(self, digest: str, launch: Launch) -> None:
+        """Compile one as soon as a thread is free."""
+        if self._threads is None:
+            with FORK_LOCK:
+                from ...codegen.cuda import compile_pool
+            self._threads = ThreadPoolExecutor(compile_pool.width())
+        self.begun.add(digest)
+        is_product, size = launch.effort
+        with self._lock:
+            heappush(self._waiting, (not is_product, -size, digest, launch))
+        self._threads.submit(self._next)
+
+    def _next(self) -> None:
+        with self._lock:
+            *_, digest, launch = heappop(self._waiting)
+        try:
+            self._done.put((digest, self.compiled(launch)))
+        except BaseException as problem:  # raised where it is waited for
+            self._done.put((digest, problem))
+
+    def finished(self) -> Iterator[tuple[str, Cubin]]:
+        """All that was begun, as it is done."""
+        for _ in self.begun:
+            digest, made = self._done.get()
+            if isinstance(made, BaseException):
+                raise made
+            yield digest, made
+
+    def __exit__(self, *problem: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+
 class KernelTable:
     """All functions that are loaded on one GPU."""
 
@@ -85,14 +135,19 @@ class KernelTable:
         self.compiled = 0  # launches that went through the compiler here
         self._lock = threading.RLock()
 
-    def add(self, sources: Sequence[KernelSource]) -> list[CudaKernel]:
-        """Loaded kernels; launches that nobody compiled yet are compiled in parallel."""
-        wanted = {self.digest(n): n for source in sources for n in source.launches}
-        with self._lock:
-            new = {d: launch for d, launch in wanted.items() if not self.fetch(d)}
-            if new:
-                self._compile(new)
-        return [self._kernel(source) for source in sources]
+    def add(self, sources: Iterable[KernelSource]) -> list[CudaKernel]:
+        """Loaded kernels; launches that nobody compiled yet are compiled while others are made."""
+        kept: list[KernelSource] = []
+        with self._lock, Compilations(self.cubin) as work:
+            for source in sources:
+                kept.append(source)
+                for launch in source.launches:
+                    digest = self.digest(launch)
+                    if digest not in work.begun and not self.fetch(digest):
+                        work.begin(digest, launch)
+            for digest, cubin in work.finished():
+                self._keep(digest, cubin)
+        return [self._kernel(source) for source in kept]
 
     def digest(self, launch: Launch) -> str:
         """What a launch's machine code depends on."""
@@ -109,28 +164,23 @@ class KernelTable:
             tuple(launches), source.workspace, source.variables, source.reports_bounds
         )
 
-    def _compile(self, new: dict[str, Launch]) -> None:
-        """Longest processing time first: what ends last would be waited for."""
+    def _keep(self, digest: str, cubin: Cubin) -> None:
+        """Load what was compiled, and store it."""
+        assert not cubin.scratch, "a kernel wants scratch memory"
+        about = {"symbol": cubin.symbol, "shared": cubin.shared, "warps": cubin.warps}
+        self._load(digest, cubin.image, about)
         store = store_for(current())
-        workers = min(len(new), os.cpu_count() or 1, MOST_COMPILERS)
-        ordered = sorted(new, key=lambda digest: new[digest].effort, reverse=True)
-        with ThreadPoolExecutor(workers) as pool:
-            made = list(pool.map(self.cubin, [new[digest] for digest in ordered]))
-        for digest, cubin in zip(ordered, made, strict=True):
-            assert not cubin.scratch, "a kernel wants scratch memory"
-            about = {"symbol": cubin.symbol, "shared": cubin.shared, "warps": cubin.warps}
-            self._load(digest, cubin.image, about)
-            if store is not None:
-                name = digest_of(cubin.image)
-                text = json.dumps({"object": name, **about}).encode()
-                store.put_many([("object", name, cubin.image), ("kernel", digest, text)])
-        self.compiled += len(new)
+        if store is not None:
+            name = digest_of(cubin.image)
+            text = json.dumps({"object": name, **about}).encode()
+            store.put_many([("object", name, cubin.image), ("kernel", digest, text)])
+        self.compiled += 1
 
     def cubin(self, launch: Launch) -> Cubin:
         """Machine code of a launch."""
         with FORK_LOCK:
-            from ...codegen.cuda import compiler
-        found: Cubin = compiler.compile_launch(launch, self.capability)
+            from ...codegen.cuda import compile_pool
+        found: Cubin = compile_pool.compile_launch(launch, self.capability)
         return found
 
     def fetch(self, digest: str) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from sys import getrefcount
 from typing import Any
 
@@ -93,10 +94,7 @@ class CudaBuffer:
         if not block.holders:
             block.give_back()
 
-    @property
-    def exported(self) -> object | None:
-        """Who else was given the memory."""
-        return self.block.exported
+    exported = property(attrgetter("block.exported"), doc="Who else was given the memory.")
 
     @property
     def shared(self) -> bool:

@@ -177,7 +177,8 @@ int cuMemPoolSetAttribute(void *pool, int which, void *value) { CHECK return 0; 
 int cuMemPoolGetAttribute(void *pool, int which, void *value) { *(uint64_t *)value = which; return 0; }
 int cuMemPoolTrimTo(void *pool, size_t keep) { CHECK return 0; }
 int cuMemAllocFromPoolAsync(uint64_t *out, size_t nbytes, void *pool, void *stream) {
-  CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++; return 0;
+  CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++;
+  memset((void *)*out, 0xff, nbytes); return 0; /* NaN, until somebody writes it */
 }
 int cuMemFreeAsync(uint64_t address, void *stream) {
   CHECK open_handles--;

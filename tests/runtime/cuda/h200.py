@@ -239,7 +239,7 @@ ALONE = {
     "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "copies": copies,
     "profile": profile, "bench": bench, "end": end,
 }  # fmt: skip
-CHAIN = "from fulgurite.runtime.cuda import executor; executor.MOST_BRANCHED = 0\n"
+CHAIN = "from fulgurite.runtime.cuda import executor; executor.BRANCHES = 1\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from fulgurite.codegen.cuda import compile_pool
 from fulgurite.codegen.cuda.compiler import Cubin
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.runtime.cuda import kernels
@@ -18,23 +21,57 @@ def launch(text: str, language: str = "triton") -> Launch:
     return Launch(text, "kernel", 1, 4, 1, (), language)
 
 
-def test_what_takes_longest_is_compiled_first(
+def test_of_texts_that_wait_the_longest_is_compiled_next_and_the_first_at_once(
     gpu: Any, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
+    begun, all_rendered = threading.Event(), threading.Event()
 
     class Table(kernels.KernelTable):
         def cubin(self, launch: Launch) -> Cubin:
             order.append(launch.text)
+            begun.set()
+            assert all_rendered.wait(60)
             return Cubin(f"0 {launch.text}".encode() + b"\0", launch.text, 0, 4, 1, 0)
 
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    short, long = "x = 1", "x = tl.load(p0 + 0) + 1"
+    monkeypatch.setattr(compile_pool, "width", lambda: 1)
+    first, short, long = "x = 0", "x = 1", "x = tl.load(p0 + 0) + 1"
     product = "tl.dot(a, b)"
+    texts = (first, short, product, long)
+
+    def rendered() -> Iterator[KernelSource]:
+        for text in texts:
+            yield KernelSource((launch(text),))
+            assert begun.wait(60), "nothing is compiled while texts are rendered"
+        all_rendered.set()
+
     table = Table(gpu.driver, 90, "fake")
-    made = table.add([KernelSource((launch(t),)) for t in (short, product, long)])
-    assert order == [product, long, short]
-    digests = [table.digest(launch(t)) for t in (short, product, long)]
+    made = table.add(rendered())
+    assert order == [first, product, long, short]
+    digests = [table.digest(launch(t)) for t in texts]
     assert [one.launches[0].digest for one in made] == digests
-    assert [table.images[d][1]["symbol"] for d in digests] == [short, product, long]
+    assert [table.images[d][1]["symbol"] for d in digests] == list(texts)
     assert launch(short, "gluon").effort > launch(long).effort
+
+
+def test_an_error_of_the_compiler_or_of_who_renders_is_raised_and_what_waits_is_dropped(
+    gpu: Any, library: ctypes.CDLL
+) -> None:
+    class Table(kernels.KernelTable):
+        def cubin(self, launch: Launch) -> Cubin:
+            if launch.text == "bad":
+                raise ArithmeticError(launch.text)
+            return Cubin(f"0 {launch.text}".encode() + b"\0", launch.text, 0, 4, 1, 0)
+
+    table = Table(gpu.driver, 90, "fake")
+    with pytest.raises(ArithmeticError, match="bad"):
+        table.add([KernelSource((launch(text),)) for text in ("good", "bad")])
+
+    def broken() -> Iterator[KernelSource]:
+        yield KernelSource((launch("good"),))
+        raise KeyError("rendering")
+
+    with pytest.raises(KeyError, match="rendering"):
+        table.add(broken())
+    (again,) = table.add([KernelSource((launch("good"),))])
+    assert again.launches[0].digest == table.digest(launch("good"))

@@ -1,0 +1,81 @@
+"""Compiling in processes of their own: the same machine code, and errors as without them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.codegen.cuda.subprocesses import needs_triton
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+import os, signal, sys, warnings
+warnings.simplefilter("error")
+from concurrent.futures import ThreadPoolExecutor
+from fulgurite.codegen.cuda import compile_pool
+from fulgurite.codegen.cuda.compile_server import FIRST
+from fulgurite.codegen.cuda.source import PARAM, Argument, Launch, number
+compile_pool.width = lambda: 2
+pointers = [Argument(name, "*fp32", True, PARAM) for name in "xy"]
+def launch(text):
+    return Launch(text, "kernel", 1, 1, 1, (*pointers, number("n", 256)))
+pool = compile_pool.start()
+assert pool is compile_pool.start() and pool.count == 2
+texts = [FIRST, FIRST.replace("256", "512"), FIRST.replace("tl.exp", "tl.exp2")]
+with ThreadPoolExecutor(4) as threads:
+    made = list(threads.map(lambda text: compile_pool.compile_launch(launch(text), 90), texts))
+assert "triton" not in sys.modules, "workers have it"
+assert len({one.image for one in made}) == 3 and {one.symbol for one in made} == {"kernel"}
+if not os.fork():  # a child has no workers, and does not disturb those of its parent
+    os._exit(0 if pool.compile(launch(FIRST), 90) is None else 1)
+assert os.wait()[1] == 0
+assert pool.compile(launch(FIRST), 90) == made[0]
+assert pool.compile(launch(FIRST.replace("tl.load", "tl.lode")), 90) is None
+assert pool.compile(launch(FIRST), 90) == made[0], "the worker goes on"
+workers = open(f"/proc/{pool.process.pid}/task/{pool.process.pid}/children").read().split()
+assert len(workers) == 2
+for worker in workers:
+    os.kill(int(worker), signal.SIGKILL)
+assert compile_pool.compile_launch(launch(FIRST), 90) == made[0], "here, as on workers"
+assert "triton" in sys.modules
+try:
+    compile_pool.compile_launch(launch(FIRST.replace("tl.load", "tl.lode")), 90)
+except Exception as problem:
+    assert "lode" in str(problem), problem
+else:
+    raise AssertionError("nothing was raised")
+print("fine")
+"""
+
+
+@needs_triton
+def test_workers_make_the_machine_code_that_is_made_here_and_may_be_lost() -> None:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, text=True, capture_output=True, timeout=300,
+        env=clean | {"PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "fine", done.stderr
+    assert done.returncode == 0
+
+
+@needs_triton
+def test_workers_end_with_the_process_that_started_them() -> None:
+    script = (
+        "import os, sys; from fulgurite.codegen.cuda import compile_pool\n"
+        "compile_pool.width = lambda: 2\n"
+        "print(compile_pool.start().process.pid, flush=True); sys.stdin.read()"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert started.stdin is not None and started.stdout is not None
+    with started:
+        server = int(started.stdout.readline())
+        assert Path(f"/proc/{server}").exists()
+        started.stdin.close()
+        started.wait(60)
+    assert not Path(f"/proc/{server}").exists()
