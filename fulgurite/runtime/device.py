@@ -239,6 +239,10 @@ class Device(Protocol):
     guards_writes: bool  # kernels that write over inputs can wait for checks: `compile_guarded`
 
     @property
+    def asks_library(self) -> bool:
+        """True if a library with the same bits on every run may compete with its kernels."""
+
+    @property
     def operand_reuse(self) -> int:
         """Products of an element for which its rounded value is stored; 0: never."""
 

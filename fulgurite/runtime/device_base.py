@@ -71,6 +71,7 @@ class BaseDevice:
     align = 64  # a cache line, and the widest vector
     recorder: Recorder | None = None
     guards_writes = False
+    asks_library = False
 
     # --- what a backend writes -------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from ..graph.fusion.build_schedule import (
     choose_kernels,
 )
 from ..graph.fusion.greedy import copy_leaf_roots, fuse
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.lower import IndexKernel, lower_schedule
 from ..graph.ir.queries import elements
@@ -446,7 +447,10 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
     single = not options.deterministic or options.tune != "off"  # one kernel is a choice then
 
     def chosen(segments: Segments, roots: Set[Node]) -> list[Segment]:
-        if not single and reports is None and not has_choice(segments):
+        alone = single or (
+            get_device(device or options.device).asks_library and _has_sums(segments)
+        )
+        if not alone and reports is None and not has_choice(segments):
             return list(segments)
         found = searcher(options, device)
         assert found is not None
@@ -459,12 +463,17 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
     return chosen
 
 
+def _has_sums(segments: Segments) -> bool:
+    """True if a kernel may be a product, which a library may compute."""
+    return any([c[0].kind in (KernelKind.CONTRACT, KernelKind.REDUCE) for _, _, c in segments])
+
+
 def searcher(options: Options, device: str = "") -> Searcher | None:
     """The kernel chooser, if there is one."""
     if not is_searched(options):
         return None
-    if options.deterministic and options.tune == "off":
-        backend = get_device(device or options.device)
+    backend = get_device(device or options.device)
+    if options.deterministic and options.tune == "off" and not backend.asks_library:
         with FORK_LOCK:
             from ..graph.fusion import search as search_module
         found = search_module.Searcher(backend.sources, backend.machine)

@@ -25,6 +25,7 @@ from ...core.op import Array
 from ...core.ranks import local_rank
 from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule, is_collective
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
 from ..cache.disk import cache_folder
@@ -39,7 +40,9 @@ from .staging import STAGED_BYTES, Staging
 
 if TYPE_CHECKING:
     from ...codegen.cuda.tiling import GpuTable
+    from ...graph.fusion.proposals import Source
     from .collectives import Links
+    from .cublaslt import Blas
     from .timing import StreamTimes
 
 POISON = 0xA5
@@ -415,6 +418,46 @@ class CudaDevice(BaseDevice):
         self.enter()
         return KernelTable(self.driver, self.properties.capability, self.codegen.key)
 
+    # --- products of a vendor's library ----------------------------------------------------------
+
+    @cached_property
+    def blas(self) -> Blas | None:
+        """cuBLASLt on this GPU; None if it is not there."""
+        with FORK_LOCK:
+            from . import library
+        made: Blas | None = library.opened(self)
+        return made
+
+    @cached_property
+    def capture(self) -> cuda.Stream:
+        """The stream that a library's work is captured from."""
+        self.enter()
+        return cuda.Stream(self.driver)
+
+    @property
+    def asks_library(self) -> bool:  # type: ignore[override]
+        """True if cuBLASLt may compute products."""
+        options = current()
+        return options.cublas != "off" and not options.exact
+
+    @property
+    def providers(self) -> Sequence[Source]:
+        """cuBLASLt, whose bits are the same on every run on one GPU."""
+        if not self.asks_library:
+            return ()
+        with FORK_LOCK:
+            from . import library
+        return (library.provider(self),)
+
+    def library_kernel(self, kernel: Kernel) -> CudaKernel | None:
+        """A kernel that a search gave to the library, if that is there."""
+        if kernel.kind is not KernelKind.LIBRARY:
+            return None
+        with FORK_LOCK:
+            from . import library
+        found: CudaKernel | None = library.library_kernel(self, kernel)
+        return found
+
     def code_key(self) -> Hashable:
         """Code depends on the kernel, the GPU and how exact products are."""
         return self.properties.capability, current().matmul_precision
@@ -431,6 +474,10 @@ class CudaDevice(BaseDevice):
         for number, kernel in enumerate(kernels):
             if kernel.kind in (*CONTROL, *HOST):
                 found[number] = self.exchange(kernel) or self.step_code(kernel)
+                continue
+            product = None if kernel in over else self.library_kernel(kernel)
+            if product is not None:
+                found[number] = product
                 continue
             try:
                 make = self.codegen.guarded if kernel in over else self.codegen.render
@@ -497,15 +544,33 @@ class CudaDevice(BaseDevice):
     def plan_key(self) -> str | None:
         """The compiler and the GPU it compiles for."""
         nccl = " nccl" if self.has_collectives else ""
-        return f"{self.codegen.key} sm_{self.properties.capability}{nccl}"
+        return f"{self.codegen.key} sm_{self.properties.capability}{nccl}{self._library_key()}"
+
+    def _library_key(self) -> str:
+        if not self.asks_library:
+            return ""
+        with FORK_LOCK:
+            from . import cublaslt
+        return f" {cublaslt.identity()}"
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """Launches by the digests of their machine code; nothing of host steps."""
-        kept = isinstance(code, CudaKernel) and not code.is_exchange
-        return self.table.dump(code) if kept else None
+        if not isinstance(code, CudaKernel) or code.is_exchange:
+            return None
+        if code.is_library:
+            with FORK_LOCK:
+                from . import library
+            found: list[Any] = library.dump(self, code)
+            return found
+        return self.table.dump(code)
 
     def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
         """Machine code from the store; host steps are made again."""
+        if dumped is not None and isinstance(dumped[0], str):
+            with FORK_LOCK:
+                from . import library
+            found: CudaKernel | None = library.restored(self, kernel, dumped)
+            return found
         if dumped is not None:
             return self.table.restored(dumped)
         if kernel.kind in (*CONTROL, *HOST):

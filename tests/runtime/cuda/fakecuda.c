@@ -49,11 +49,11 @@ void fake_on_launch(Run run) { on_launch = run; }
 
 struct module { char image[112]; int count; };
 struct event { int recorded, done; };
-struct exchange;
+struct exchange; struct product;
 struct work {
   int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept`, 5 record, 6 wait,
-               7 exchange with other ranks (fakenccl.c), 8 free */
-  struct exchange *exchange; int arrived;
+               7 exchange with other ranks (fakenccl.c), 8 free, 9 product of a library (fakecublas.c) */
+  struct exchange *exchange; int arrived; struct product *product;
   void *to; const void *of; size_t bytes; unsigned char byte;
   struct module *module; uint64_t *arguments; void *kept; struct event *event; int ticket;
   struct work *next;
@@ -63,6 +63,7 @@ struct graph;
 struct stream { void *context; struct work *first, *last; struct graph *capture; };
 static int (*exchange_is_ready)(struct work *); /* set by fakenccl.c */
 static void (*exchange_run)(struct work *);
+static void (*product_run)(struct work *); /* set by fakecublas.c */
 static int exchanges; /* under way: other threads may have to come first */
 static void keep_work(struct graph *graph, struct work *given);
 static struct stream default_stream, *streams[STREAMS] = {&default_stream};
@@ -121,6 +122,7 @@ static void run_until_(struct stream *idle_stream, struct event *reached, int pa
     else if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
     else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
     else if (one->kind == 5) { if (one->event->done < one->ticket) one->event->done = one->ticket; }
+    else if (one->kind == 9) product_run(one);
     else if (one->kind == 3 && on_launch) on_launch(one->module->image, one->arguments);
     free(one->arguments); free(one->kept); free(one);
   }
@@ -266,7 +268,9 @@ int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(st
 static void let_go(struct graph *graph) { /* a child graph lives on in its parent */
   if (graph->copies-- > 0) return;
   for (struct kept *k = graph->first, *n; k; k = n) {
-    n = k->next; if (k->child) let_go(k->child); free(k->work); free(k->after); free(k);
+    n = k->next; if (k->child) let_go(k->child);
+    if (k->work) free(k->work->arguments);
+    free(k->work); free(k->after); free(k);
   }
   free(graph);
 }
@@ -300,6 +304,11 @@ int cuGraphExecKernelNodeSetParams_v2(void *exec, struct kept *node, struct node
   CHECK if (!params->grid[0] || params->function != node->module) return 1;
   updates++; keep(node, params); return 0;
 }
+static int length(struct graph *graph) { int n = 0; for (struct kept *k = graph->first; k; k = k->next) n++; return n; }
+int cuGraphExecChildGraphNodeSetParams(void *exec, struct kept *node, struct graph *child) {
+  CHECK if (!node->child || length(node->child) != length(child)) return 1;
+  updates++; let_go(node->child); node->child = child; child->copies++; return 0;
+}
 int cuGraphExecDestroy(void *exec) TAKE(exec)
 int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
 int cuGraphLaunch(void *exec, void *stream) {
@@ -317,7 +326,10 @@ int cuGraphLaunch(void *exec, void *stream) {
     if (!chosen) return 0;
     chosen->done = graph_launches;
     if (chosen->child) {
-      for (struct kept *k = chosen->child->first; k; k = k->next) enqueue(*k->work, stream);
+      for (struct kept *k = chosen->child->first; k; k = k->next) {
+        if (k->work->kind == 3) enqueue_kernel(k->work->module, k->work->arguments, stream);
+        else enqueue(*k->work, stream);
+      }
     } else enqueue_kernel(chosen->module, chosen->values, stream);
   }
 }

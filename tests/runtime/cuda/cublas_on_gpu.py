@@ -1,0 +1,325 @@
+"""cuBLASLt on a GPU: `python tests/runtime/cuda/cublas_on_gpu.py [seconds]`, from the root.
+
+Products of random shapes, dtypes and layouts are compared with float64 and with our own kernels;
+plans are replayed with inputs that moved, and with a library that fails on the way. Then the
+products of bench/hopper.py, few rows too, are timed: ours, the library in our plans, and torch, each
+as one CUDA graph of the same product over many operands, which together are larger than the L2
+cache, one after the other. A line a check; the exit code says whether all were ok. The times are of
+whole graphs, divided, the least of rounds in turns.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("FULGURITE_CACHE_DIR", tempfile.mkdtemp())
+
+import torch  # noqa: E402 (the path comes first)
+
+import fulgurite as fg  # noqa: E402
+from bench import hopper  # noqa: E402
+from fulgurite.runtime.cuda import driver as cuda  # noqa: E402
+from fulgurite.runtime.cuda import executor  # noqa: E402
+from fulgurite.runtime.device import get_device  # noqa: E402
+
+REAL = torch.cuda.is_available()  # else the script itself is tried, over a fake GPU
+WHERE = "cuda" if REAL else "cpu"
+L2_BYTES = 120e6  # twice what it has, and more
+MOST_SETS, LEAST_SETS = 48, 4
+DEEP = 768 if REAL else 64
+ROUNDS, TIMED_MS = 5, 4.0
+BEGUN = time.monotonic()
+failed = 0
+
+
+def tell(name: str, check: Callable[[], str]) -> None:
+    """Run a check and say how it went."""
+    global failed
+    try:
+        print(f"ok: {name}: {check()}", flush=True)
+    except Exception:
+        failed += 1
+        print(f"FAILED: {name}\n{traceback.format_exc(limit=6)}", flush=True)
+
+
+def shared(tensor: Any) -> Any:
+    """A tensor of torch as one of ours."""
+    if REAL:
+        return fg.from_dlpack(tensor)
+    wide = fg.tensor(tensor.double().numpy(), device="cuda")
+    return wide.astype(str(tensor.dtype).removeprefix("torch.")).realize()
+
+
+def torchs(tensor: Any) -> Any:
+    """The other way round."""
+    if REAL:
+        return torch.from_dlpack(tensor)
+    return torch.from_numpy(tensor.astype("float64").numpy())
+
+
+def made(rng: torch.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    """Random numbers on the GPU."""
+    wide = torch.randn(shape, generator=rng, device=WHERE)
+    return wide.to(getattr(torch, dtype))
+
+
+def error(found: Any, want: Any) -> float:
+    """How far a result is from float64's, by norms."""
+    got = torchs(found).double()
+    assert bool(torch.isfinite(got).all()), "not finite"
+    return float((got - want).norm() / want.norm().clamp_min(1e-30))
+
+
+TOLERANCE = {"bfloat16": 4e-3, "float16": 6e-4, "float32": 3e-6, "float64": 1e-14}
+
+
+def is_library(function: Callable[..., Any], *given: Any) -> bool:
+    """True if a plan has a product of the library's."""
+    return "run by cuBLASLt" in str(fg.explain(function(*given)))
+
+
+def random_products(count: int, seconds: float) -> str:
+    """Products of random shapes, dtypes and layouts, beside float64."""
+    rng = torch.Generator(device=WHERE).manual_seed(7)
+    dice = torch.Generator().manual_seed(11)
+
+    def roll(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (1,), generator=dice))
+
+    begun, worst, used, done = time.monotonic(), 0.0, 0, 0
+    for number in range(count):
+        if time.monotonic() - begun > seconds:
+            break
+        dtype = ("bfloat16", "float16", "float32", "float64")[number % 4]
+        m, n, k = [roll(1, most if REAL else 40) for most in (300, 300, 400)]
+        if number % 3 == 0 and REAL:
+            m, n, k = 8 * m, 8 * n, 8 * k
+        lead = (roll(2, 4),) if number % 5 == 0 else ()
+        left_turned, right_turned = bool(roll(0, 1)), bool(roll(0, 1))
+        epilogue = roll(0, 2)
+        a = made(rng, (*lead, k, m) if left_turned else (*lead, m, k), dtype)
+        b = made(rng, (*lead, n, k) if right_turned else (*lead, k, n), dtype)
+        c = made(rng, (n,), dtype)
+
+        def product(a: Any, b: Any, c: Any, of: Any = fg, turns: Any = (left_turned, right_turned),
+                    epilogue: int = epilogue) -> Any:  # fmt: skip
+            a = of.swapaxes(a, -1, -2) if turns[0] else a
+            b = of.swapaxes(b, -1, -2) if turns[1] else b
+            y = a @ b
+            y = y + c if epilogue else y
+            return of.maximum(y, y * 0.25) if epilogue == 2 else y
+
+        given = [shared(t) for t in (a, b, c)]
+        used += is_library(product, *given)
+        found = product(*given).realize()
+        want = product(a.double(), b.double(), c.double(), torch)
+        distance = error(found, want) / TOLERANCE[dtype]
+        what = f"{dtype} {m}x{n}x{k} batch {lead} turned {left_turned, right_turned} {epilogue}"
+        assert distance < 1, f"{what}: {distance * TOLERANCE[dtype]:.2e}"
+        worst, done = max(worst, distance), done + 1
+    return f"{done} of {count} ran, {used} by the library, worst {worst:.2f} of its tolerance"
+
+
+def tf32_and_fp8() -> str:
+    """Products with fewer bits, where they are asked for."""
+    rng = torch.Generator(device=WHERE).manual_seed(5)
+    a, b = made(rng, (512, 1024), "float32"), made(rng, (1024, 256), "float32")
+    with fg.config(matmul_precision="tf32"):
+        narrow = error((shared(a) @ shared(b)).realize(), a.double() @ b.double())
+    exact = error((shared(a) @ shared(b)).realize(), a.double() @ b.double())
+    assert not REAL or (1e-5 < narrow < 2e-3 and exact < 3e-6), (narrow, exact)
+    x, w = made(rng, (256, 512), "float32") * 0.5, made(rng, (384, 512), "float32") * 0.5
+
+    def product(x: Any, w: Any) -> Any:
+        x, w = [t.astype("float8_e4m3fn").realize().astype("bfloat16") for t in (x, w)]
+        return x @ fg.swapaxes(w, 0, 1)
+
+    used = is_library(product, shared(x), shared(w))
+    want = x.to(torch.float8_e4m3fn).double() @ w.to(torch.float8_e4m3fn).double().T
+    far = error(product(shared(x), shared(w)).realize(), want)
+    assert far < 6e-3, far
+    return f"tf32 {narrow:.1e}, float32 {exact:.1e}, fp8 {far:.1e} (by the library: {used})"
+
+
+def replays() -> str:
+    """A plan of several kernels, with inputs that move."""
+    rng = torch.Generator(device=WHERE).manual_seed(3)
+    weights = [made(rng, (DEEP, DEEP), "bfloat16") for _ in range(3)]
+
+    @fg.jit
+    def net(x: Any, *w: Any) -> Any:
+        for one in w:
+            x = fg.relu(x @ one * 0.05)
+        return x
+
+    held = [shared(w) for w in weights]
+    worst = 0.0
+    for _ in range(12):
+        x = made(rng, (320, DEEP), "bfloat16")
+        want = x.double()
+        for w in weights:
+            want = (want @ w.double() * 0.05).relu()
+        worst = max(worst, error(net(shared(x), *held), want))
+    fixed = made(rng, (320, DEEP), "bfloat16")
+    ours = shared(fixed)
+    bits = [torchs(net(ours, *held)).clone() for _ in range(8)]
+    assert worst < 2e-2 and all(bool((b == bits[0]).all()) for b in bits), worst
+    return f"12 moved inputs within {worst:.1e}, 8 replays with the same bits"
+
+
+def failures() -> str:
+    """A library that refuses in the middle of things."""
+    device: Any = get_device("cuda")
+    rng = torch.Generator(device=WHERE).manual_seed(4)
+    a, b = made(rng, (384, DEEP), "bfloat16"), made(rng, (DEEP, 640), "bfloat16")
+
+    @fg.jit
+    def chain(a: Any, b: Any) -> Any:
+        y = a @ b
+        return fg.sin(y).sum(axis=0), (y @ fg.swapaxes(b, 0, 1)).sum(axis=1), y
+
+    want = a.double() @ b.double()
+    real = device.blas.library.functions["cublasLtMatmul"]
+    try:
+        far = [error(chain(shared(a), shared(b))[2], want) for _ in range(3)]
+        device.blas.library.functions["cublasLtMatmul"] = lambda *_: 15
+        far += [error(chain(shared(a.clone()), shared(b))[2], want) for _ in range(4)]
+    finally:
+        device.blas.library.functions["cublasLtMatmul"] = real
+    assert max(far) < 4e-3, far
+    return f"kernels of our own took over, within {max(far):.1e}"
+
+
+# --- times ---------------------------------------------------------------------------------------
+
+
+def our_graph(function: Callable[..., Any], sets: Any, option: str) -> Callable[[int], float]:
+    """Milliseconds of a product in a graph of ours of all sets."""
+    device: Any = get_device("cuda")
+
+    @fg.jit
+    def every(*flat: Any) -> Any:
+        return tuple([function(*flat[i : i + 2]) for i in range(0, len(flat), 2)])
+
+    flat = [shared(t) for one in sets for t in one]
+
+    def timed(count: int) -> float:
+        with fg.config(cublas=option):
+            first, last = (cuda.Event(device.driver, timing=True) for _ in range(2))
+            every(*flat)
+            first.record(device.stream)
+            for _ in range(count):
+                every(*flat)
+            last.record(device.stream)
+            last.synchronize()
+            return last.since(first) / count / len(sets)
+
+    with fg.config(cublas=option):
+        for _ in range(3):
+            every(*flat)
+    return timed
+
+
+def timings(seconds: float) -> None:
+    """The table: ours, the library in our plans, torch."""
+    rows = [*hopper.products(1), *hopper.decode(1)]
+    print(f"{'product':26} {'ours':>9} {'library':>9} {'torch':>9}  ours/lib  lib/torch  sets")
+    left = 0
+    executor.MOST_BRANCHED = 0  # one product after the other
+    for row in rows:
+        if time.monotonic() - BEGUN > seconds:
+            left += 1
+            continue
+        try:
+            print(timed_row(row), flush=True)
+        except Exception:
+            print(f"FAILED: {row.name}\n{traceback.format_exc(limit=4)}", flush=True)
+    print(f"left out: {left}; {time.monotonic() - BEGUN:.0f} s in all")
+
+
+def timed_row(row: Any) -> str:
+    """A product's times, as a line."""
+    rng = torch.Generator(device=WHERE).manual_seed(1)
+    (m, k), second = row.shapes
+    turned = row.name.endswith("nt")
+    n = second[0] if turned else second[1]
+    nbytes = 2 * (m * k + k * n + m * n)
+    count = min(MOST_SETS, max(LEAST_SETS, ceil(L2_BYTES / nbytes)))
+    sets = [[made(rng, shape, "bfloat16") for shape in row.shapes] for _ in range(count)]
+
+    def peer(a: Any, b: Any) -> Any:
+        return a @ (b.T if turned else b)
+
+    systems = {
+        "ours": our_graph(row.ours, sets, "off"), "library": our_graph(row.ours, sets, "on"),
+        "torch": torch_graphed(peer, sets),
+    }  # fmt: skip
+    least = {name: float("inf") for name in systems}
+    runs = max(1, ceil(TIMED_MS / (count * max(2.0 * m * n * k / 6e11, nbytes / 4e9, 0.002))))
+    for _ in range(ROUNDS):
+        for name, timed in systems.items():
+            least[name] = min(least[name], timed(runs))
+    ours, library, other = least["ours"], least["library"], least["torch"]
+    return (
+        f"{row.name:26} {ours * 1e3:9.2f} {library * 1e3:9.2f} {other * 1e3:9.2f} "
+        f"{ours / library:9.3f} {library / other:10.3f} {count:5}"
+    )
+
+
+def torch_graphed(function: Callable[..., Any], sets: Any) -> Callable[[int], float]:
+    """Milliseconds of a product in a graph of torch's of all sets."""
+    for one in sets[:2]:
+        function(*one)
+    torch.cuda.synchronize()
+    graph, kept = torch.cuda.CUDAGraph(), []
+    with torch.cuda.graph(graph):
+        for one in sets:
+            kept.append(function(*one))
+
+    def timed(count: int) -> float:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()
+        first.record()
+        for _ in range(count):
+            graph.replay()
+        last.record()
+        torch.cuda.synchronize()
+        assert kept
+        return float(first.elapsed_time(last)) / count / len(sets)
+
+    return timed
+
+
+def main() -> None:
+    """All checks, then times until the seconds are over."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 110.0
+    if not REAL:
+        from tests.runtime.cuda import fake
+
+        fake.install()
+    device: Any = get_device("cuda")
+    blas = device.blas
+    print(f"{device.codegen.hardware}: {blas.name if blas is not None else 'no cuBLASLt'}, "
+          f"torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)  # fmt: skip
+    with fg.config(device="cuda", cublas="on"), torch.no_grad():
+        tell("random products", lambda: random_products(50, seconds * 0.25))
+        tell("tf32 and fp8", tf32_and_fp8)
+        tell("replays", replays)
+        tell("failures", failures)
+        if REAL:
+            timings(seconds)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
