@@ -43,8 +43,8 @@ from ..graph.fusion.build_schedule import (
     choose_kernels,
 )
 from ..graph.fusion.greedy import copy_leaf_roots, fuse
-from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.kernel import Schedule
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.lower import IndexKernel, lower_schedule
 from ..graph.ir.queries import elements
 from ..graph.memory.in_place import InPlace, Pair

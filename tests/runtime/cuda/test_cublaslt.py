@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.runtime.device import get_device
 
 RNG = np.random.default_rng(0)
 
