@@ -359,6 +359,15 @@ class Device(Protocol):
     def library_name(self, kernel: Kernel) -> str:
         """Whose library runs a kernel in place of our own code; empty: none."""
 
+    def library_key(self) -> str:
+        """Which library may compete with its kernels: part of what plans and times depend on."""
+
+    def stopwatch(self) -> Callable[[Callable[[], object]], float] | None:
+        """What gives the nanoseconds that launches take by the device's clock, its caches cold.
+
+        None: the host's clock times them.
+        """
+
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """The kernels of a schedule, one piece of code for each item, joined to run in order."""
 

@@ -229,6 +229,14 @@ class BaseDevice:
         """No library."""
         return ""
 
+    def library_key(self) -> str:
+        """No library."""
+        return ""
+
+    def stopwatch(self) -> Callable[[Callable[[], object]], float] | None:
+        """Launches are done when they return: the host's clock times them."""
+        return None
+
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """A loop over the kernels."""
         return StepExecutor(self, schedule, code, layout)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...core.dtype import float32, float64
 from ...core.node import Node, make, toposort
@@ -69,11 +69,11 @@ class Gemm(NamedTuple):
         return self.result.rows, self.result.columns, depth
 
     @staticmethod
-    def restored(dumped: Sequence[object]) -> Gemm:
+    def restored(dumped: Sequence[Any]) -> Gemm:
         """One that went through JSON."""
-        left, right, result, turned, batches, precision = dumped
-        matrices = [Matrix(*one) for one in (left, right, result)]  # type: ignore[misc]
-        return Gemm(*matrices, tuple(turned), batches, precision)  # type: ignore[arg-type]
+        first, second, third, turned, batches, precision = dumped
+        left, right, result = [Matrix(*one) for one in (first, second, third)]
+        return Gemm(left, right, result, (turned[0], turned[1]), batches, precision)
 
 
 class LibraryKernel(NamedTuple):
@@ -193,7 +193,13 @@ def _precision(
 
 def _operand(problem: GemmProblem, factor: Node, own: int, k: int) -> tuple[Matrix, bool] | None:
     """An operand by columns, and whether those run along K: memory as it is."""
-    load = factor.src[0] if factor.op is CAST else factor
+    load = factor
+    while (
+        load.op is CAST
+        and load.src[0].dtype.kind == "f"
+        and load.src[0].dtype.bits < load.dtype.bits
+    ):
+        load = load.src[0]  # which widens: exact
     if load.op is not LOAD or load.arg[2]:
         return None
     batch = problem.batch[0] if problem.batch else -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from ...core.dtype import DType
 from ...core.lazy_dataclass import dataclass
@@ -70,6 +70,10 @@ class GpuTable:
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    library_gains: tuple[tuple[float, float, float, float, float], ...] = (  # library_rates.py
+        (1, inf, inf, inf, 1.0), (32, 1 << 22, inf, inf, 1.5), (32, inf, inf, inf, 1.05),
+        (inf, inf, 131, inf, 1.17), (inf, inf, inf, 1024, 1.08),
+    )  # fmt: skip
     gluon_splits: int = 64  # parts of K, at most
     gluon_rate: float = 6700.0  # operations of a processor in a ns
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel

@@ -245,6 +245,8 @@ class Blas:
             choice = Choice(bytes.fromhex(kept["algorithm"]), int(kept["bytes"]))
         except (ValueError, KeyError, TypeError):
             return None
+        if len(choice.algorithm) != ctypes.sizeof(Algorithm):
+            return None
         with Product(self, gemm, choice) as product:
             return choice if product.is_valid() else None
 
@@ -326,7 +328,7 @@ class Product:
             )  # fmt: skip
         except CublasError:
             return False
-        return found.state == 0 and found.workspace <= self.choice.workspace
+        return bool(found.state == 0 and found.workspace <= self.choice.workspace)
 
     def launch(
         self, left: int, right: int, result: int, workspace: int, stream: cuda.Stream

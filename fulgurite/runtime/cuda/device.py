@@ -358,6 +358,13 @@ class CudaDevice(BaseDevice):
                 from . import timing
             self.times = timing.StreamTimes(self, recorder)
 
+    def stopwatch(self) -> Callable[[Callable[[], object]], float]:
+        """Events around a run, behind fills that take the host's time and empty the cache."""
+        with FORK_LOCK:
+            from . import timing
+        found: Callable[[Callable[[], object]], float] = timing.ColdRuns(self)
+        return found
+
     def _timed(self, what: str, nbytes: int) -> AbstractContextManager[None]:
         """Note a copy if somebody records."""
         return nullcontext() if self.times is None else self.times.copy(what, nbytes)
@@ -544,14 +551,17 @@ class CudaDevice(BaseDevice):
     def plan_key(self) -> str | None:
         """The compiler and the GPU it compiles for."""
         nccl = " nccl" if self.has_collectives else ""
-        return f"{self.codegen.key} sm_{self.properties.capability}{nccl}{self._library_key()}"
+        compiler = f"{self.codegen.key} sm_{self.properties.capability}{nccl}"
+        return f"{compiler} {self.library_key()}".rstrip()
 
-    def _library_key(self) -> str:
+    def library_key(self) -> str:
+        """The file of cuBLASLt, where that may be asked."""
         if not self.asks_library:
             return ""
         with FORK_LOCK:
             from . import cublaslt
-        return f" {cublaslt.identity()}"
+        found: str = cublaslt.identity()
+        return found
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """Launches by the digests of their machine code; nothing of host steps."""

@@ -1,4 +1,4 @@
-"""cuBLASLt on a GPU: `python tests/runtime/cuda/cublas_on_gpu.py [seconds]`, from the root.
+"""cuBLASLt on a GPU: `python tests/runtime/cuda/cublas_on_gpu.py [hopper|classes] [seconds]`.
 
 Products of random shapes, dtypes and layouts are compared with float64 and with our own kernels;
 plans are replayed with inputs that moved, and with a library that fails on the way. Then the
@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from math import ceil
+from collections.abc import Callable, Sequence
+from math import ceil, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
@@ -203,14 +203,78 @@ def failures() -> str:
 # --- times ---------------------------------------------------------------------------------------
 
 
-def our_graph(function: Callable[..., Any], sets: Any, option: str) -> Callable[[int], float]:
+class Timed(NamedTuple):
+    """A product to be timed, said to both."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    ours: Callable[..., Any]
+    peer: Callable[..., Any]
+    flops: float
+    dtype: str = "bfloat16"
+    tf32: bool = False
+
+
+def both(left: bool, right: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A product of operands that are turned or not, ours and torch's."""
+
+    def product(a: Any, b: Any, of: Any) -> Any:
+        return (of.swapaxes(a, -1, -2) if left else a) @ (of.swapaxes(b, -1, -2) if right else b)
+
+    return lambda a, b: product(a, b, fg), lambda a, b: product(a, b, torch)
+
+
+def one(
+    m: int, n: int, k: int, how: str = "nt", dtype: str = "bfloat16", batch: int = 0,
+    tf32: bool = False,
+) -> Timed:  # fmt: skip
+    """A product by its sizes, and which operands are turned."""
+    left, right = how[0] == "t", how[1] == "t"
+    shapes = (k, m) if left else (m, k), (n, k) if right else (k, n)
+    lead = (batch,) if batch else ()
+    name = f"{f'{batch} of ' if batch else ''}{m}x{n}x{k} {how} {'tf32' if tf32 else dtype}"
+    work = 2.0 * max(1, batch) * m * n * k
+    full = tuple([(*lead, *shape) for shape in shapes])
+    return Timed(name, full, *both(left, right), work, dtype, tf32)
+
+
+def classes() -> list[Timed]:
+    """Other kinds of products than those of bench/hopper.py."""
+    gradients = (768, 3072, 8192), (768, 768, 8192), (3072, 768, 8192), (768, 50304, 8192)
+    found = [one(*sizes, "tn") for sizes in (*gradients, (4096, 4096, 2048))]
+    for how in ("nt", "nn"):
+        for m in (2, 4, 16, 64, 128, 256):
+            found += [one(m, n, k, how) for n, k in ((3072, 768), (4096, 4096))]
+    found += [one(8, 3072, 768, "nn"), one(32, 3072, 768, "nn"), one(8, 12288, 4096, "nn")]
+    found += [one(8192, n, 768) for n in (8, 64, 128, 256)]
+    some = (1024, 1024, 1024), (4096, 4096, 1024), (32, 3072, 768), (128, 4096, 4096)
+    for dtype, tf32 in (("float32", False), ("float32", True), ("float16", False)):
+        found += [one(*sizes, dtype=dtype, tf32=tf32) for sizes in some]
+    found += [one(512, 512, 512, "nn", "float64")]
+    batched = (96, (1024, 1024, 64)), (16, (512, 512, 512)), (12, (128, 128, 64))
+    found += [one(*sizes, batch=batch) for batch, sizes in batched]
+    found += [one(1024, 64, 1024, "nn", batch=96), one(*(4096,) * 3, "nn"), one(*(1536,) * 3, "nn")]
+    return found
+
+
+def of_hopper() -> list[Timed]:
+    """The products of the benchmark."""
+    rows = [*hopper.products(1), *hopper.decode(1)]
+    made = []
+    for row in rows:
+        peer = both(False, row.name.endswith("nt"))[1]
+        made.append(Timed(row.name, row.shapes, row.ours, peer, row.flops))
+    return made
+
+
+def our_graph(row: Timed, sets: Any, option: str) -> Callable[[int], float]:
     """Milliseconds of a product in a graph of ours of all sets, launched without Python between."""
     device: Any = get_device("cuda")
     launch, seen = device.launch_graph, dict[int, None]()
 
     @fg.jit
     def every(*flat: Any) -> Any:
-        return tuple([function(*flat[i : i + 2]) for i in range(0, len(flat), 2)])
+        return tuple([row.ours(*flat[i : i + 2]) for i in range(0, len(flat), 2)])
 
     def noted(graph: int, stream: int) -> Any:
         seen[graph] = None
@@ -220,7 +284,7 @@ def our_graph(function: Callable[..., Any], sets: Any, option: str) -> Callable[
     kept: Any = None
     device.launch_graph = noted
     try:
-        with fg.config(cublas=option):
+        with fg.config(cublas=option, matmul_precision="tf32" if row.tf32 else "float32"):
             for _ in range(12):  # until addresses of results came again
                 kept = every(*flat)
                 if seen:
@@ -243,10 +307,9 @@ def our_graph(function: Callable[..., Any], sets: Any, option: str) -> Callable[
     return timed
 
 
-def timings(seconds: float) -> None:
+def timings(rows: Sequence[Timed], seconds: float) -> None:
     """The table: ours, the library in our plans, torch."""
-    rows = [*hopper.products(1), *hopper.decode(1)]
-    print(f"{'product':26} {'ours':>9} {'library':>9} {'torch':>9}  ours/lib  lib/torch  sets")
+    print(f"{'product, us':34} {'ours':>9} {'library':>9} {'torch':>9}  ours/lib  lib/torch  sets")
     left = 0
     executor.MOST_BRANCHED = 0  # one product after the other
     for row in rows:
@@ -260,33 +323,61 @@ def timings(seconds: float) -> None:
     print(f"left out: {left}; {time.monotonic() - BEGUN:.0f} s in all")
 
 
-def timed_row(row: Any) -> str:
+def timed_row(row: Timed) -> str:
     """A product's times, as a line."""
-    rng = torch.Generator(device=WHERE).manual_seed(1)
-    (m, k), second = row.shapes
-    turned = row.name.endswith("nt")
-    n = second[0] if turned else second[1]
-    nbytes = 2 * (m * k + k * n + m * n)
+    rng = torch.Generator(device="cuda").manual_seed(1)
+    torch.backends.cuda.matmul.allow_tf32 = row.tf32
+    width = torch.finfo(getattr(torch, row.dtype)).bits // 8
+    nbytes = width * sum([prod(shape) for shape in row.shapes])
     count = min(MOST_SETS, max(LEAST_SETS, ceil(L2_BYTES / nbytes)))
-    sets = [[made(rng, shape, "bfloat16") for shape in row.shapes] for _ in range(count)]
-
-    def peer(a: Any, b: Any) -> Any:
-        return a @ (b.T if turned else b)
-
+    sets = [[made(rng, shape, row.dtype) for shape in row.shapes] for _ in range(count)]
     systems = {
-        "ours": our_graph(row.ours, sets, "off"), "library": our_graph(row.ours, sets, "on"),
-        "torch": torch_graphed(peer, sets),
+        "ours": our_graph(row, sets, "off"), "library": our_graph(row, sets, "on"),
+        "torch": torch_graphed(row.peer, sets),
     }  # fmt: skip
-    least = {name: float("inf") for name in systems}
-    runs = max(1, ceil(TIMED_MS / (count * max(2.0 * m * n * k / 6e11, nbytes / 4e9, 0.002))))
+    least = dict.fromkeys(systems, float("inf"))
+    runs = max(1, ceil(TIMED_MS / (count * max(row.flops / 6e11, nbytes / 4e9, 0.002))))
     for _ in range(ROUNDS):
         for name, timed in systems.items():
             least[name] = min(least[name], timed(runs))
     ours, library, other = least["ours"], least["library"], least["torch"]
     return (
-        f"{row.name:26} {ours * 1e3:9.2f} {library * 1e3:9.2f} {other * 1e3:9.2f} "
+        f"{row.name:34} {ours * 1e3:9.2f} {library * 1e3:9.2f} {other * 1e3:9.2f} "
         f"{ours / library:9.3f} {library / other:10.3f} {count:5}"
     )
+
+
+def epilogues() -> str:
+    """A fused epilogue beside the library's product and a kernel of its own."""
+    found = []
+    rng = torch.Generator(device="cuda").manual_seed(2)
+    for m, n, k in ((128, 4096, 4096), (768, 3072, 8192), (8192, 3072, 768), (32, 3072, 768)):
+        sets = [[made(rng, shape, "bfloat16") for shape in ((m, k), (k, n))] for _ in range(8)]
+        bias = shared(made(rng, (n,), "bfloat16"))
+
+        def ours(a: Any, b: Any, bias: Any = bias) -> Any:
+            return fg.gelu(a @ b + bias, approximate="tanh")
+
+        row = Timed("", (), ours, ours, 0.0)
+        graphs = [our_graph(row, sets, option) for option in ("off", "on", "auto")]
+        times = [min([graph(4) for _ in range(ROUNDS)]) * 1e3 for graph in graphs]
+        found.append(f"{m}x{n}x{k} fused {times[0]:.1f}, library {times[1]:.1f}, "
+                     f"auto {times[2]:.1f} us")  # fmt: skip
+    return "; ".join(found)
+
+
+def tuning() -> str:
+    """Both are timed on the device, and the quicker one is kept."""
+    rng = torch.Generator(device="cuda").manual_seed(6)
+    found = []
+    for m, n, k in ((128, 4096, 4096), (32, 3072, 768), (1, 3072, 768)):
+        a, b = shared(made(rng, (m, k), "bfloat16")), shared(made(rng, (k, n), "bfloat16"))
+        with fg.config(cublas="auto", tune="full"):
+            text = str(fg.explain(a @ b))
+            said = [line.strip() for line in text.splitlines() if "(measured)" in line]
+            found.append(f"{m}x{n}x{k}: {' / '.join(said)}")
+            (a @ b).realize()
+    return "; ".join(found)
 
 
 def torch_graphed(function: Callable[..., Any], sets: Any) -> Callable[[int], float]:
@@ -315,22 +406,29 @@ def torch_graphed(function: Callable[..., Any], sets: Any) -> Callable[[int], fl
 
 def main() -> None:
     """All checks, then times until the seconds are over."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 110.0
+    what = sys.argv[1] if len(sys.argv) > 1 else "hopper"
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 110.0
     if not REAL:
         from tests.runtime.cuda import fake
 
         fake.install()
+    begun = time.perf_counter()
     device: Any = get_device("cuda")
+    started = time.perf_counter()
     blas = device.blas
+    opened = time.perf_counter()
     print(f"{device.codegen.hardware}: {blas.name if blas is not None else 'no cuBLASLt'}, "
-          f"torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)  # fmt: skip
+          f"torch {torch.__version__}, CUDA {torch.version.cuda}; the device {started - begun:.3f} "
+          f"s, the library {opened - started:.3f} s", flush=True)  # fmt: skip
     with fg.config(device="cuda", cublas="on"), torch.no_grad():
         tell("random products", lambda: random_products(50, seconds * 0.25))
         tell("tf32 and fp8", tf32_and_fp8)
         tell("replays", replays)
         tell("failures", failures)
         if REAL:
-            timings(seconds)
+            tell("epilogues", epilogues)
+            tell("tuning", tuning)
+            timings(of_hopper() if what == "hopper" else classes(), seconds)
     sys.exit(1 if failed else 0)
 
 

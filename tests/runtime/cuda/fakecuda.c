@@ -5,6 +5,7 @@
    stream is queued and done when somebody waits, or before memory is given back: that of one stream
    in order, of several in any order that events allow. A kernel does nothing, or what `fake_on_launch` was given: it is called with the module's image and the
    values of the arguments. An image begins with how many arguments its kernel has.
+   `fake_cost` says what kernels and a library's products take by the clock of events.
    `fake_idle(1)` leaves out what graphs do: their launches are counted and cost next to nothing, so
    that the host's own time can be measured. */
 #include <pthread.h>
@@ -29,6 +30,8 @@ static int failing(const char *name) {
 void fake_fail(const char *name, int after, int code) {
   strncpy(fail_name, name, 63); fail_after = after; fail_code = code;
 }
+static double now, cost[2]; /* milliseconds: a kernel by params (a copy takes none), a library's product */
+void fake_cost(double kernel, double product) { cost[0] = kernel; cost[1] = product; }
 void fake_version(int number) { version = number; }
 void fake_idle(int on) { idle = on; }
 int fake_count(const char *what) {
@@ -48,7 +51,7 @@ static Run on_launch;
 void fake_on_launch(Run run) { on_launch = run; }
 
 struct module { char image[112]; int count; };
-struct event { int recorded, done; };
+struct event { int recorded, done; double at; };
 struct exchange; struct product;
 struct work {
   int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept`, 5 record, 6 wait,
@@ -117,11 +120,12 @@ static void run_until_(struct stream *idle_stream, struct event *reached, int pa
       continue;
     }
     if (!one) break;
+    now += one->kind == 3 ? cost[0] * (one->module->count - 2) : one->kind == 9 ? cost[1] : 0;
     if (one->kind == 7) { pthread_mutex_lock(&lock); exchange_run(one); exchanges--; pthread_mutex_unlock(&lock); }
     else if (one->kind == 8) free(one->to);
     else if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
     else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
-    else if (one->kind == 5) { if (one->event->done < one->ticket) one->event->done = one->ticket; }
+    else if (one->kind == 5) { one->event->at = now; if (one->event->done < one->ticket) one->event->done = one->ticket; }
     else if (one->kind == 9) product_run(one);
     else if (one->kind == 3 && on_launch) on_launch(one->module->image, one->arguments);
     free(one->arguments); free(one->kept); free(one);
@@ -230,7 +234,9 @@ int cuEventQuery(struct event *event) {
   run_until(0, event); return 0;
 }
 int cuEventSynchronize(struct event *event) { CHECK run_until(0, event); return 0; }
-int cuEventElapsedTime(float *out, void *first, void *last) { CHECK *out = 1.0f; return 0; }
+int cuEventElapsedTime(float *out, struct event *first, struct event *last) {
+  CHECK *out = cost[0] > 0 ? last->at - first->at : 1.0f; return 0;
+}
 static void values_of(struct module *module, void **params, uint64_t *out) {
   for (int i = 0; i < module->count; i++) out[i] = *(uint64_t *)params[i];
 }
