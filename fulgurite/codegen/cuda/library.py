@@ -10,7 +10,6 @@ who calls the library is `runtime/cuda/cublaslt.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import Any, NamedTuple
 
 from ...core.dtype import float32, float64
@@ -30,7 +29,6 @@ from ...kernel.transform.drop_implied_masks import drop_implied_masks
 from ...kernel.transform.merge_axes import merge_axes
 from .source import ROOM_ALIGNMENT
 
-PARAM_ALIGNMENT = 16  # bytes that params begin at multiples of
 _SMALL = ("bfloat16", "float16")
 _BYTES = ("float8_e4m3fn", "float8_e5m2")
 
@@ -45,11 +43,6 @@ class Matrix(NamedTuple):
     columns: int
     step: int  # from column to column (the leading dimension)
     stride: int = 0  # from matrix to matrix
-
-    @property
-    def alignment(self) -> int:
-        """Bytes that its first element is at a multiple of."""
-        return gcd(PARAM_ALIGNMENT, self.offset)
 
 
 class Gemm(NamedTuple):

@@ -12,13 +12,12 @@ from .library import Gemm
 from .tiling import GpuTable
 
 SMALL = ("bfloat16", "float16")
-LEAST_COLUMNS = 256  # of what was measured
 
 
 def gain_of(gemm: Gemm, table: GpuTable) -> float:
     """By what factor the library is quicker for a product; 1.0 where nothing is recorded."""
     columns, rows, depth = gemm.sizes
-    if gemm.left.dtype not in SMALL or gemm.batches > 1 or columns < LEAST_COLUMNS:
+    if gemm.left.dtype not in SMALL or gemm.batches > 1 or columns < table.library_columns:
         return 1.0
     tiles = -(-rows // table.gluon_tiles[0][0]) * -(-columns // table.gluon_tiles[0][1])
     known = rows, columns * depth, tiles, depth

@@ -70,6 +70,7 @@ class GpuTable:
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    library_columns: int = 256  # the fewest of what was timed beside cuBLASLt
     library_gains: tuple[tuple[float, float, float, float, float], ...] = (  # library_rates.py
         (1, inf, inf, inf, 1.0), (32, 1 << 22, inf, inf, 1.5), (32, inf, inf, inf, 1.05),
         (inf, inf, 131, inf, 1.17), (inf, inf, inf, 1024, 1.08),

@@ -26,6 +26,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from math import gcd
 from typing import Any, NamedTuple
 
 from ...codegen.cuda.library import Gemm, Matrix
@@ -38,6 +39,7 @@ from . import driver as cuda
 LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
 LEAST_VERSION = 120000
 MAJORS = (12, 13)  # whose functions and numbers are those below
+PARAM_BYTES = 16  # that params begin at multiples of
 WORKSPACE_BYTES = 32 << 20  # that a product may use, as NVIDIA recommends for Hopper
 
 COMPUTE = {"float32": 68, "tf32": 77, "float64": 70}  # cublasComputeType_t
@@ -307,7 +309,9 @@ class Product:
         library.set("MatmulPreference", wish, REDUCTIONS, c_uint32(IN_COMPUTE_TYPE))
         matrices = gemm.left, gemm.right, gemm.result, gemm.result
         for attribute, matrix in zip(ALIGNMENTS, matrices, strict=True):
-            library.set("MatmulPreference", wish, attribute, c_uint32(matrix.alignment))
+            library.set(
+                "MatmulPreference", wish, attribute, c_uint32(gcd(PARAM_BYTES, matrix.offset))
+            )
         found, returned = (Heuristic * count)(), c_int()
         library.call(
             "cublasLtMatmulAlgoGetHeuristic", self.blas.handle, self.matmul, *self.layouts,

@@ -383,6 +383,25 @@ def test_a_plan_of_another_version_asks_again_or_does_without(
             compare(values(chain(*given)), chain, *given)
 
 
+def test_an_exported_plan_has_our_own_kernel_for_who_lacks_the_library(
+    blas: ctypes.CDLL, gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = random(16, 24), random(24, 48)
+    fg.schedule(plain(a, b)).save(tmp_path / "plan", names={"a": a, "b": b})
+    forget(gpu, blas)
+    before = calls(blas)
+    found = tuple(fg.load_schedule(tmp_path / "plan").run(a=a, b=b))
+    assert calls(blas) == before + 1
+    compare(values(found), plain, a, b)
+    monkeypatch.setenv("FULGURITE_LIBCUBLASLT", str(tmp_path / "nowhere.so"))
+    forget(gpu, blas)
+    compiled = gpu.table.compiled
+    with pytest.warns(RuntimeWarning, match="is not there"):
+        found = tuple(fg.load_schedule(tmp_path / "plan").run(a=a, b=b))
+    assert calls(blas) == before + 1 and gpu.table.compiled == compiled
+    compare(values(found), plain, a, b)
+
+
 def test_damaged_algorithms_are_asked_for_again(
     blas: ctypes.CDLL, gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
