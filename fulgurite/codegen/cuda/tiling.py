@@ -70,11 +70,13 @@ class GpuTable:
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
-    library_columns: int = 256  # the fewest of what was timed beside cuBLASLt
-    library_gains: tuple[tuple[float, float, float, float, float], ...] = (  # library_rates.py
-        (1, inf, inf, inf, 1.0), (32, 1 << 22, inf, inf, 1.5), (32, inf, inf, inf, 1.05),
-        (inf, inf, 131, inf, 1.17), (inf, inf, inf, 1024, 1.08),
-    )  # fmt: skip
+    library_steps: tuple[int, int] = 1 << 22, 1 << 26  # of one product in 16 bits; of others
+    library_gains: tuple[tuple[str, float, float, float, float, float, float], ...] = (
+        ("float32", inf, inf, inf, inf, 2.4, 0), ("tf32", inf, inf, inf, inf, 1.3, 0),
+        ("float64", inf, inf, inf, inf, 4.0, 0), ("16 bits", 1, inf, inf, inf, 1.0, 0),
+        ("16 bits", 32, 1 << 22, inf, inf, 1.6, 7000), ("16 bits", 32, inf, inf, inf, 1.15, 7000),
+        ("16 bits", inf, inf, 131, inf, 1.2, 6000), ("16 bits", inf, inf, inf, 1024, 1.08, 0),
+    )  # fmt: skip  # see library_rates.py
     gluon_splits: int = 64  # parts of K, at most
     gluon_rate: float = 6700.0  # operations of a processor in a ns
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel

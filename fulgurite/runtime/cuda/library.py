@@ -194,7 +194,7 @@ def proposed(device: CudaDevice, kernel: Kernel, table: CostTable) -> Proposal |
     gain = gain_of(found.gemm, device.preferred)
     between = memory_time(2 * found.temporary, table)
     between += table.launch_ns if found.rest is not None else 0.0
-    cost = own * ALWAYS if options.cublas == "on" else own / gain + between
+    cost = own * ALWAYS if options.cublas == "on" else gain.cost(own, between)
     if cost >= own and options.tune == "off":
         return None
     blas = device.blas

@@ -1,11 +1,12 @@
-"""cuBLASLt on a GPU: `python tests/runtime/cuda/cublas_on_gpu.py [hopper|classes] [seconds]`.
+"""cuBLASLt on a GPU: `python tests/runtime/cuda/cublas_on_gpu.py [hopper|classes|auto]`.
 
 Products of random shapes, dtypes and layouts are compared with float64 and with our own kernels;
 plans are replayed with inputs that moved, and with a library that fails on the way. Then the
 products of bench/hopper.py are timed: ours, the library in our plans, and torch, each
 as one CUDA graph of the same product over many operands, which together are larger than the L2
 cache, one after the other. A line a check; the exit code says whether all were ok. The times are of
-whole graphs, divided, the least of rounds in turns.
+whole graphs, divided, the least of rounds in turns. With `auto` the library is what the default
+option makes of it. A second argument is the limit in seconds.
 """
 
 from __future__ import annotations
@@ -257,6 +258,12 @@ def classes() -> list[Timed]:
     return found
 
 
+def every_class() -> list[Timed]:
+    """All of them, and one row of a matrix by rows."""
+    single = [one(1, n, k, "nn") for n, k in ((3072, 768), (768, 3072), (4096, 4096))]
+    return [*single, *of_hopper(), *classes()]
+
+
 def of_hopper() -> list[Timed]:
     """The products of the benchmark."""
     rows = [*hopper.products(1), *hopper.decode(1)]
@@ -307,7 +314,7 @@ def our_graph(row: Timed, sets: Any, option: str) -> Callable[[int], float]:
     return timed
 
 
-def timings(rows: Sequence[Timed], seconds: float) -> None:
+def timings(rows: Sequence[Timed], seconds: float, option: str) -> None:
     """The table: ours, the library in our plans, torch."""
     print(f"{'product, us':34} {'ours':>9} {'library':>9} {'torch':>9}  ours/lib  lib/torch  sets")
     left = 0
@@ -317,13 +324,13 @@ def timings(rows: Sequence[Timed], seconds: float) -> None:
             left += 1
             continue
         try:
-            print(timed_row(row), flush=True)
+            print(timed_row(row, option), flush=True)
         except Exception:
             print(f"FAILED: {row.name}\n{traceback.format_exc(limit=4)}", flush=True)
     print(f"left out: {left}; {time.monotonic() - BEGUN:.0f} s in all")
 
 
-def timed_row(row: Timed) -> str:
+def timed_row(row: Timed, option: str) -> str:
     """A product's times, as a line."""
     rng = torch.Generator(device="cuda").manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = row.tf32
@@ -332,7 +339,7 @@ def timed_row(row: Timed) -> str:
     count = min(MOST_SETS, max(LEAST_SETS, ceil(L2_BYTES / nbytes)))
     sets = [[made(rng, shape, row.dtype) for shape in row.shapes] for _ in range(count)]
     systems = {
-        "ours": our_graph(row, sets, "off"), "library": our_graph(row, sets, "on"),
+        "ours": our_graph(row, sets, "off"), "library": our_graph(row, sets, option),
         "torch": torch_graphed(row.peer, sets),
     }  # fmt: skip
     least = dict.fromkeys(systems, float("inf"))
@@ -428,7 +435,8 @@ def main() -> None:
         if REAL:
             tell("epilogues", epilogues)
             tell("tuning", tuning)
-            timings(of_hopper() if what == "hopper" else classes(), seconds)
+            rows = {"hopper": of_hopper, "classes": classes, "auto": every_class}[what]()
+            timings(rows, seconds, "auto" if what == "auto" else "on")
     sys.exit(1 if failed else 0)
 
 
