@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from .._lazy import FORK_LOCK
 from ..core.dtype import DType, dtype_of
+from ..core.node import Node
 from ..core.op import Array
 from ..core.passes import Observe
 from ..errors import DTypeError, FulguriteError, user_line
@@ -358,6 +359,9 @@ class Device(Protocol):
 
     def library_name(self, kernel: Kernel) -> str:
         """Whose library runs a kernel in place of our own code; empty: none."""
+
+    def keeps_float8(self, fold: Node) -> bool:
+        """True if a sum of products of float8 is best computed from float8 in memory."""
 
     def library_key(self) -> str:
         """Which library may compete with its kernels: part of what plans and times depend on."""

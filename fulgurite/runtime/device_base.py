@@ -17,6 +17,7 @@ import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..core.dtype import DType, dtype_of, uint8
+from ..core.node import Node
 from ..core.op import Array
 from ..core.passes import Observe
 from ..graph.ir.kernel import Kernel, Schedule, params_of
@@ -228,6 +229,10 @@ class BaseDevice:
     def library_name(self, kernel: Kernel) -> str:
         """No library."""
         return ""
+
+    def keeps_float8(self, fold: Node) -> bool:
+        """Nothing multiplies it as it is."""
+        return False
 
     def library_key(self) -> str:
         """No library."""

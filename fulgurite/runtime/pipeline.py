@@ -215,7 +215,7 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("expand_zero_points", lambda s, c: expand_zero_points(s, c.order(s)), always),
     graph_pass(
         "materialize_operands",
-        lambda s, c: materialize_operands(s, c.order(s), get_device(c.device).operand_reuse),
+        lambda s, c: operands(s, c),
         always,
     ),
     graph_pass(
@@ -407,6 +407,13 @@ def kernel_passes() -> Sequence[Pass]:
     with FORK_LOCK:  # where kernels are interpreted, those of the CPU
         from ..codegen.cpu import render
     return render.PASSES
+
+
+def operands(sink: Node, context: Context) -> Node:
+    """The graph with operands in memory where the device wants them so."""
+    device = get_device(context.device)
+    order = context.order(sink)
+    return materialize_operands(sink, order, device.operand_reuse, device.keeps_float8)
 
 
 def in_strips(context: Context) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...core.dtype import float32, float64
+from ...core.dtype import bfloat16, float32, float64
 from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import LOAD
@@ -24,6 +24,7 @@ from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
+from ...graph.passes.materialize_operands import float8_factors
 from ...kernel.contract.problem import GemmProblem, find_gemm
 from ...kernel.transform.drop_implied_masks import drop_implied_masks
 from ...kernel.transform.merge_axes import merge_axes
@@ -103,6 +104,16 @@ def find_library(kernel: Kernel, precision: str = "float32") -> LibraryKernel | 
     nbytes = -(-size // ROOM_ALIGNMENT) * ROOM_ALIGNMENT
     epilogue = Kernel(KernelKind.MAP, rest, len(others))
     return LibraryKernel(gemm, product, reads, epilogue, places, nbytes)
+
+
+def float8_gemm(fold: Node) -> Gemm | None:
+    """A sum of products of float8 as the library's product, of which the result is rounded."""
+    values = list(dict.fromkeys(float8_factors(fold)))
+    if not values or not all([isinstance(n, int) for v in values for n in v.shape]):
+        return None
+    params = {v: param(i, v.shape, v.dtype, None) for i, v in enumerate(values)}
+    rounded = CAST(substitute(fold, params, walk=True), arg=bfloat16)
+    return find_gemm_call(Kernel(KernelKind.CONTRACT, SINK(rounded), len(values)), "float32")
 
 
 def _product_value(kernel: Kernel) -> Node | None:

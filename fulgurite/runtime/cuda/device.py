@@ -21,6 +21,7 @@ import numpy as np
 from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
+from ...core.node import Node
 from ...core.op import Array
 from ...core.ranks import local_rank
 from ...errors import BoundsError
@@ -455,6 +456,14 @@ class CudaDevice(BaseDevice):
         with FORK_LOCK:
             from . import library
         return (library.provider(self),)
+
+    def keeps_float8(self, fold: Node) -> bool:
+        """True if cuBLASLt takes a product of float8 as it is."""
+        if not self.asks_library:
+            return False
+        with FORK_LOCK:
+            from . import library
+        return bool(library.takes_float8(self, fold))
 
     def library_kernel(self, kernel: Kernel) -> CudaKernel | None:
         """A kernel that a search gave to the library, if that is there."""

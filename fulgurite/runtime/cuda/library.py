@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.cuda import source
-from ...codegen.cuda.library import Gemm, LibraryKernel, find_library
+from ...codegen.cuda.library import Gemm, LibraryKernel, find_library, float8_gemm
 from ...codegen.cuda.library_rates import gain_of
 from ...codegen.cuda.source import Argument
 from ...config import current
+from ...core.node import Node
 from ...graph.fusion.machine import CostTable, memory_time, time_of
 from ...graph.fusion.proposals import Proposal, Source
 from ...graph.ir.kernel import Kernel
@@ -202,6 +203,16 @@ def proposed(device: CudaDevice, kernel: Kernel, table: CostTable) -> Proposal |
         return None
     more = ", then its epilogue" if found.rest is not None else ""
     return Proposal("library", cost, f"{blas.name}{more}", plan=found)
+
+
+def takes_float8(device: CudaDevice, fold: Node) -> bool:
+    """True if the library will be given a sum of products of float8."""
+    gemm = float8_gemm(fold)
+    if gemm is None:
+        return False
+    wanted = current().cublas == "on" or gain_of(gemm, device.preferred).factor > 1
+    blas = device.blas if wanted else None
+    return blas is not None and blas.choice(gemm) is not None
 
 
 # --- kernels -------------------------------------------------------------------------------------

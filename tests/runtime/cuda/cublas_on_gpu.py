@@ -220,6 +220,8 @@ def both(left: bool, right: bool) -> tuple[Callable[..., Any], Callable[..., Any
     """A product of operands that are turned or not, ours and torch's."""
 
     def product(a: Any, b: Any, of: Any) -> Any:
+        if of is fg and a.dtype.itemsize == 1:
+            a, b = a.astype("bfloat16"), b.astype("bfloat16")
         return (of.swapaxes(a, -1, -2) if left else a) @ (of.swapaxes(b, -1, -2) if right else b)
 
     return lambda a, b: product(a, b, fg), lambda a, b: product(a, b, torch)
@@ -287,7 +289,7 @@ def our_graph(row: Timed, sets: Any, option: str) -> Callable[[int], float]:
         seen[graph] = None
         return launch(graph, stream)
 
-    flat = [shared(t) for one in sets for t in one]
+    flat = [t if isinstance(t, fg.Tensor) else shared(t) for one in sets for t in one]
     kept: Any = None
     device.launch_graph = noted
     try:
@@ -312,6 +314,30 @@ def our_graph(row: Timed, sets: Any, option: str) -> Callable[[int], float]:
         return last.since(first) / count / len(sets)
 
     return timed
+
+
+def float8s(seconds: float) -> str:
+    """Products of float8 by the library beside ours, and bfloat16's."""
+    found = []
+    rng = torch.Generator(device="cuda").manual_seed(2)
+    executor.MOST_BRANCHED = 0
+    for m, n, k in ((1024,) * 3, (4096,) * 3, (8192,) * 3, (128, 4096, 4096), (32, 3072, 768)):
+        if time.monotonic() - BEGUN > seconds:
+            break
+        row = one(m, n, k)
+        shapes = [(m, k), (n, k)]
+        wide = [[made(rng, shape, "bfloat16") for shape in shapes] for _ in range(4)]
+        graphs = [our_graph(row, wide, "on")]
+        sets = [[shared(t).astype("float8_e4m3fn").realize() for t in pair] for pair in wide]
+        graphs += [our_graph(row, sets, option) for option in ("off", "on")]
+        times = [min([graph(4) for _ in range(ROUNDS)]) * 1e3 for graph in graphs]
+        got = fg.jit(row.ours)(*sets[0])
+        left, right = [torchs(t.astype("float32").realize()).double() for t in sets[0]]
+        far = error(got, left @ right.T)
+        assert far < 6e-3, far
+        found.append(f"{m}x{n}x{k}: bfloat16 {times[0]:.1f}, float8 ours {times[1]:.1f}, "
+                     f"library {times[2]:.1f} us ({far:.1e})")  # fmt: skip
+    return "; ".join(found)
 
 
 def timings(rows: Sequence[Timed], seconds: float, option: str) -> None:
@@ -435,6 +461,7 @@ def main() -> None:
         if REAL:
             tell("epilogues", epilogues)
             tell("tuning", tuning)
+            tell("float8", lambda: float8s(seconds))
             rows = {"hopper": of_hopper, "classes": classes, "auto": every_class}[what]()
             timings(rows, seconds, "auto" if what == "auto" else "on")
     sys.exit(1 if failed else 0)

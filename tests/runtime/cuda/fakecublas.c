@@ -40,10 +40,16 @@ static uint16_t to_half(float f) { /* the nearest of all of them: slow, and sure
   float down = want - half(low), up = (high == 0x7c00 ? 65536.0f : half(high)) - want;
   return sign | (down < up || (down == up && !(low & 1)) ? low : high);
 }
-static int width_of(int type) { return type == 1 ? 8 : type == 0 ? 4 : 2; }
+static float byte_number(uint8_t bits) { /* float8_e4m3fn: no infinity, a bias of 7 */
+  float scale = 1.0f / 512, m = bits & 7; int exponent = bits >> 3 & 15;
+  for (int i = 1; i < exponent; i++) scale *= 2;
+  return (bits >> 7 ? -1 : 1) * (exponent ? m + 8 : m) * scale;
+}
+static int width_of(int type) { return type == 1 ? 8 : type == 0 ? 4 : type >= 28 ? 1 : 2; }
 static double number_at(const char *at, int type, int64_t i) {
   if (type == 1) return ((const double *)at)[i];
   if (type == 0) return ((const float *)at)[i];
+  if (type == 28) return byte_number(((const uint8_t *)at)[i]);
   return type == 14 ? wide(((const uint16_t *)at)[i]) : half(((const uint16_t *)at)[i]);
 }
 static void put_number(char *at, int type, int64_t i, double value) {
@@ -106,6 +112,8 @@ static int misfit(struct matmul *m, struct layout *a, struct layout *b, struct l
   if (depth != inner || rows != d->rows || columns != d->columns || c->type != d->type) return 7;
   if (a->type != b->type || (m->compute == 70) != (a->type == 1)) return 15;
   if (m->scale != (m->compute == 70 ? 1 : 0)) return 15;
+  if (a->type == 28) /* as Hopper has it: along K both, sizes of 16, rounded to 16 bits */
+    return m->turned[0] && !m->turned[1] && !(rows % 16 || columns % 16 || depth % 16) && d->type == 14 ? 0 : 15;
   return d->type == a->type || d->type == 0 ? 0 : 15;
 }
 int cublasLtMatmulAlgoGetHeuristic(void *handle, struct matmul *m, struct layout *a, struct layout *b, struct layout *c,

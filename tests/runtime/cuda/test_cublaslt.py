@@ -200,6 +200,38 @@ def captured_kernel(function: Case, *given: Any) -> Any:
     return kernel
 
 
+def float8(*shape: int) -> fg.Tensor:
+    return random(*shape, dtype="float8_e4m3fn")
+
+
+def small_product(a: Any, b: Any) -> Any:
+    return a.astype("bfloat16") @ turned(b.astype("bfloat16"))
+
+
+def test_float8_is_multiplied_as_it_is(blas: ctypes.CDLL) -> None:
+    check(blas, small_product, float8(128, 96), float8(160, 96))
+    check(blas, small_product, float8(128, 96), float8(160, 96))
+    quantised = random(160, 96)
+
+    def in_the_graph(a: Any, b: Any) -> Any:
+        return small_product(a, (b * 2).astype("float8_e4m3fn"))
+
+    check(blas, in_the_graph, float8(128, 96), quantised)
+
+
+def test_float8_that_the_library_does_not_take_is_ours(blas: ctypes.CDLL) -> None:
+    check(blas, small_product, float8(128, 90), float8(160, 90), used=0)
+    check(
+        blas,
+        lambda a, b: a.astype("bfloat16") @ b.astype("bfloat16"),
+        float8(96, 96),
+        float8(96, 96),
+        used=1,
+    )  # one is stored wider, and turned
+    with fg.config(cublas="off"):
+        check(blas, small_product, float8(128, 96), float8(160, 96), used=0)
+
+
 # --- in plans ------------------------------------------------------------------------------------
 
 
