@@ -58,6 +58,10 @@ class Options(_Kept):
         "float32", "products of float32 on a GPU: exact, or with 10 bits of mantissa (tf32)",
         choices=("float32", "tf32"),
     )  # fmt: skip
+    cublas: str = _option(
+        "auto", "products on a GPU by cuBLASLt: where it was timed to be quicker (auto), on, off",
+        choices=("auto", "on", "off"),
+    )  # fmt: skip
     autocast: str = _option(
         "off", "dtype of products and convolutions of float32: what fg.autocast sets",
         in_key=False, choices=("off", "bfloat16", "float16"),

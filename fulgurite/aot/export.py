@@ -81,7 +81,7 @@ def save(
     with FORK_LOCK:
         from ..runtime.cache import plan_io as stored
     order, listed = _inputs(normal, names)
-    members = {"plan.json": stored.dump(plan, normal)}
+    members: dict[str, bytes] = {"plan.json": b""}
     manifest: dict[str, Any] = {
         "format": FORMAT, "device": plan.device, "inputs": listed, "order": order,
         "outputs": [[root.dtype.name, list(concrete(root.shape, normal.values))] for root in roots],
@@ -91,6 +91,7 @@ def save(
     }  # fmt: skip
     code = [kernel.code for kernel in plan.kernels]
     manifest |= get_device(plan.device).export_code(code, members)
+    members["plan.json"] = stored.dump(plan, normal)  # names what a library may not be there for
     manifest["members"] = list(members)
     _write(path, json.dumps(manifest).encode(), members)
 

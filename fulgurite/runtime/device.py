@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from .._lazy import FORK_LOCK
 from ..core.dtype import DType, dtype_of
+from ..core.node import Node
 from ..core.op import Array
 from ..core.passes import Observe
 from ..errors import DTypeError, FulguriteError, user_line
@@ -239,6 +240,10 @@ class Device(Protocol):
     guards_writes: bool  # kernels that write over inputs can wait for checks: `compile_guarded`
 
     @property
+    def asks_library(self) -> bool:
+        """True if a library with the same bits on every run may compete with its kernels."""
+
+    @property
     def operand_reuse(self) -> int:
         """Products of an element for which its rounded value is stored; 0: never."""
 
@@ -354,6 +359,18 @@ class Device(Protocol):
 
     def library_name(self, kernel: Kernel) -> str:
         """Whose library runs a kernel in place of our own code; empty: none."""
+
+    def keeps_float8(self, fold: Node) -> bool:
+        """True if a sum of products of float8 is best computed from float8 in memory."""
+
+    def library_key(self) -> str:
+        """Which library may compete with its kernels: part of what plans and times depend on."""
+
+    def stopwatch(self) -> Callable[[Callable[[], object]], float] | None:
+        """What gives the nanoseconds that launches take by the device's clock, its caches cold.
+
+        None: the host's clock times them.
+        """
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """The kernels of a schedule, one piece of code for each item, joined to run in order."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..core.dtype import DType, dtype_of, uint8
+from ..core.node import Node
 from ..core.op import Array
 from ..core.passes import Observe
 from ..graph.ir.kernel import Kernel, Schedule, params_of
@@ -71,6 +72,7 @@ class BaseDevice:
     align = 64  # a cache line, and the widest vector
     recorder: Recorder | None = None
     guards_writes = False
+    asks_library = False
 
     # --- what a backend writes -------------------------------------------------------------------
 
@@ -227,6 +229,18 @@ class BaseDevice:
     def library_name(self, kernel: Kernel) -> str:
         """No library."""
         return ""
+
+    def keeps_float8(self, fold: Node) -> bool:
+        """Nothing multiplies it as it is."""
+        return False
+
+    def library_key(self) -> str:
+        """No library."""
+        return ""
+
+    def stopwatch(self) -> Callable[[Callable[[], object]], float] | None:
+        """Launches are done when they return: the host's clock times them."""
+        return None
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """A loop over the kernels."""

@@ -44,6 +44,7 @@ from ..graph.fusion.build_schedule import (
 )
 from ..graph.fusion.greedy import copy_leaf_roots, fuse
 from ..graph.ir.kernel import Schedule
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.lower import IndexKernel, lower_schedule
 from ..graph.ir.queries import elements
 from ..graph.memory.in_place import InPlace, Pair
@@ -214,7 +215,7 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("expand_zero_points", lambda s, c: expand_zero_points(s, c.order(s)), always),
     graph_pass(
         "materialize_operands",
-        lambda s, c: materialize_operands(s, c.order(s), get_device(c.device).operand_reuse),
+        lambda s, c: operands(s, c),
         always,
     ),
     graph_pass(
@@ -408,6 +409,13 @@ def kernel_passes() -> Sequence[Pass]:
     return render.PASSES
 
 
+def operands(sink: Node, context: Context) -> Node:
+    """The graph with operands in memory where the device wants them so."""
+    device = get_device(context.device)
+    order = context.order(sink)
+    return materialize_operands(sink, order, device.operand_reuse, device.keeps_float8)
+
+
 def in_strips(context: Context) -> bool:
     """True if matrices between kernels may be made some rows at a time."""
     return context.searched and bool(context.options.strip_bytes)
@@ -446,7 +454,10 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
     single = not options.deterministic or options.tune != "off"  # one kernel is a choice then
 
     def chosen(segments: Segments, roots: Set[Node]) -> list[Segment]:
-        if not single and reports is None and not has_choice(segments):
+        alone = single or (
+            get_device(device or options.device).asks_library and _has_sums(segments)
+        )
+        if not alone and reports is None and not has_choice(segments):
             return list(segments)
         found = searcher(options, device)
         assert found is not None
@@ -459,12 +470,17 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
     return chosen
 
 
+def _has_sums(segments: Segments) -> bool:
+    """True if a kernel may be a product, which a library may compute."""
+    return any([c[0].kind in (KernelKind.CONTRACT, KernelKind.REDUCE) for _, _, c in segments])
+
+
 def searcher(options: Options, device: str = "") -> Searcher | None:
     """The kernel chooser, if there is one."""
     if not is_searched(options):
         return None
-    if options.deterministic and options.tune == "off":
-        backend = get_device(device or options.device)
+    backend = get_device(device or options.device)
+    if options.deterministic and options.tune == "off" and not backend.asks_library:
         with FORK_LOCK:
             from ..graph.fusion import search as search_module
         found = search_module.Searcher(backend.sources, backend.machine)

@@ -255,7 +255,8 @@ class Race:
         codegen = get_device(device).codegen
         assert codegen is not None, "times of what is interpreted say nothing"
         self.machine = codegen.hardware
-        self.compiler = " ".join([*codegen.key.split("\n"), build]).rstrip()
+        known = [*codegen.key.split("\n"), get_device(device).library_key(), build]
+        self.compiler = " ".join([text for text in known if text])
         self.timed = 0  # entrants that really ran
 
     def __call__(self, kernels: Sequence[Kernel], table: CostTable) -> list[Timing | None]:
@@ -284,14 +285,21 @@ class Race:
             self.timed += len(ready)
             empty, one = prepared(EMPTY, self.device)
             runs = [lambda: empty.run(one), *ready.values()]
-            base, *least = self.raced(runs)
+            try:
+                base, *least = self.raced(runs)
+            except (MemoryError, MemoryLimitError):
+                return [None] * len(entrants)
             for key, nanoseconds in zip(ready, least, strict=True):
                 own = two_digits(max(nanoseconds - base, 1.0) + table.launch_ns)
                 self.times.put(key, Timing(own, True))
         return [None if key is None else self.times.get(key) for key in keys]
 
     def raced(self, runs: Sequence[Callable[[], object]]) -> list[float]:
-        """The least time of each, in turns."""
+        """The least time of each, in turns; by the device's own clock where it has one."""
+        timed = get_device(self.device).stopwatch()
+        if timed is not None:
+            turns = [[timed(run) for run in runs] for _ in range(1 + ROUNDS)]
+            return [min(times) for times in zip(*turns[1:], strict=True)]
         repeats = []
         for run in runs:
             run()

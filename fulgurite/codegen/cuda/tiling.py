@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from ...core.dtype import DType
 from ...core.lazy_dataclass import dataclass
@@ -72,6 +72,13 @@ class GpuTable:
         (128, 64, 64, 8, 0.55, 2), (128, 128, 64, 3, 0.8, 1, 2),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    library_steps: tuple[int, int] = 1 << 22, 1 << 26  # of one product in 16 bits; of others
+    library_gains: tuple[tuple[str, float, float, float, float, float, float], ...] = (
+        ("float32", inf, inf, inf, inf, 2.4, 0), ("tf32", inf, inf, inf, inf, 1.3, 0),
+        ("float64", inf, inf, inf, inf, 4.0, 0), ("16 bits", 1, inf, inf, inf, 1.0, 0),
+        ("16 bits", 32, 1 << 22, inf, inf, 1.6, 7000), ("16 bits", 32, inf, inf, inf, 1.15, 7000),
+        ("16 bits", inf, inf, 131, inf, 1.2, 6000), ("16 bits", inf, inf, inf, 1024, 1.08, 0),
+    )  # fmt: skip  # see library_rates.py
     gluon_splits: int = 64  # parts of K, at most
     gluon_rate: float = 6700.0  # operations of a processor in a ns
     streamk_share: float = 0.87  # of a tile's rate, while programs are at different places of K

@@ -15,7 +15,7 @@ it: the copy engine takes rows, and all other readers see it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...core.node import Node, make, remember, toposort
 from ...core.ops.control import LOOP
@@ -28,13 +28,17 @@ from ..ir.kernel_kind import KernelKind
 from ..ir.queries import elements, is_contraction, unmoved
 
 
-def materialize_operands(sink: Node, order: Sequence[Node], reuse: int = 0) -> Node:
+def materialize_operands(
+    sink: Node, order: Sequence[Node], reuse: int = 0,
+    keeps_float8: Callable[[Node], bool] = lambda fold: False,
+) -> Node:  # fmt: skip
     """The graph with the sources of native calls and loops, and multiplied bytes, laid out.
 
-    So are factors of 16 bits of which every element is multiplied `reuse` times, unless that is 0.
+    So are factors of 16 bits of which every element is multiplied `reuse` times, unless that is 0;
+    of a sum of products of float8 that the device takes as they are, those.
     """
     stored = _multiplied_bytes(order) | _windowed(order)
-    stored |= _rounded_inputs(order, reuse) if reuse else set()
+    stored |= _rounded_inputs(order, reuse, keeps_float8) if reuse else set()
     moved = _read_in_rows(order, sink) if reuse else {}
     if not stored and not moved and not any([node.op is CALL or node.op is LOOP for node in order]):
         return sink
@@ -106,18 +110,39 @@ def _multiplied_bytes(order: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _rounded_inputs(order: Sequence[Node], reuse: int) -> set[Node]:
+def _rounded_inputs(
+    order: Sequence[Node], reuse: int, keeps_float8: Callable[[Node], bool]
+) -> set[Node]:
     """Inputs rounded to 16 bits that are factors of contractions, and multiplied many times."""
-    products = [n.src[0] for n in order if n.op is REDUCE and is_contraction(n)]
-    pairs = [(product, _narrow(factor)) for product in products for factor in product.src]
-    return {
-        narrow
-        for product, narrow in pairs
-        if narrow.dtype.is_small_float
-        and narrow.op.family == "elementwise"
-        and elements(product.shape) >= reuse * elements(narrow.shape)
-        and _is_of_inputs(narrow)
-    }
+    found: set[Node] = set()
+    for fold in [n for n in order if n.op is REDUCE and is_contraction(n)]:
+        narrow = float8_factors(fold)
+        if narrow and keeps_float8(fold):
+            found |= {value for value in narrow if value.op.family == "elementwise"}
+            continue
+        product = fold.src[0]
+        found |= {n for n in map(_narrow, product.src) if _is_rounded_input(n, product, reuse)}
+    return found
+
+
+def _is_rounded_input(narrow: Node, product: Node, reuse: int) -> bool:
+    """True if a factor is rounded to 16 bits from inputs alone, and multiplied often enough."""
+    computed = narrow.dtype.is_small_float and narrow.op.family == "elementwise"
+    often = elements(product.shape) >= reuse * elements(narrow.shape)
+    return computed and often and _is_of_inputs(narrow)
+
+
+def float8_factors(fold: Node) -> list[Node]:
+    """The values of float8 that both factors of a sum of products are, made wider; or none."""
+    found = []
+    for factor in fold.src[0].src:
+        value = unmoved(factor)
+        while value.op is CAST and value.dtype.bits > 8:
+            value = unmoved(value.src[0])
+        if value.dtype.kind != "f" or value.dtype.bits != 8:
+            return []
+        found.append(value)
+    return found
 
 
 def _narrow(factor: Node) -> Node:

@@ -22,10 +22,12 @@ from ..._lazy import FORK_LOCK
 from ...codegen.cuda.source import FLAG_COUNT
 from ...config import current
 from ...core.dtype import DType
+from ...core.node import Node
 from ...core.op import Array
 from ...core.ranks import local_rank
 from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule, is_collective
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
 from ..cache.disk import cache_folder
@@ -41,7 +43,9 @@ from .staging import STAGED_BYTES, Staging
 if TYPE_CHECKING:
     from ...codegen.cuda.source import KernelSource
     from ...codegen.cuda.tiling import GpuTable
+    from ...graph.fusion.proposals import Source
     from .collectives import Links
+    from .cublaslt import Blas
     from .timing import StreamTimes
 
 POISON = 0xA5
@@ -358,6 +362,13 @@ class CudaDevice(BaseDevice):
                 from . import timing
             self.times = timing.StreamTimes(self, recorder)
 
+    def stopwatch(self) -> Callable[[Callable[[], object]], float]:
+        """Events around a run, behind fills that take the host's time and empty the cache."""
+        with FORK_LOCK:
+            from . import timing
+        found: Callable[[Callable[[], object]], float] = timing.ColdRuns(self)
+        return found
+
     def _timed(self, what: str, nbytes: int) -> AbstractContextManager[None]:
         """Note a copy if somebody records."""
         return nullcontext() if self.times is None else self.times.copy(what, nbytes)
@@ -418,6 +429,54 @@ class CudaDevice(BaseDevice):
         self.enter()
         return KernelTable(self.driver, self.properties.capability, self.codegen.key)
 
+    # --- products of a vendor's library ----------------------------------------------------------
+
+    @cached_property
+    def blas(self) -> Blas | None:
+        """cuBLASLt on this GPU; None if it is not there."""
+        with FORK_LOCK:
+            from . import library
+        made: Blas | None = library.opened(self)
+        return made
+
+    @cached_property
+    def capture(self) -> cuda.Stream:
+        """The stream that a library's work is captured from."""
+        self.enter()
+        return cuda.Stream(self.driver)
+
+    @property
+    def asks_library(self) -> bool:  # type: ignore[override]
+        """True if cuBLASLt may compute products."""
+        options = current()
+        return options.cublas != "off" and not options.exact
+
+    @property
+    def providers(self) -> Sequence[Source]:
+        """cuBLASLt, whose bits are the same on every run on one GPU."""
+        if not self.asks_library:
+            return ()
+        with FORK_LOCK:
+            from . import library
+        return (library.provider(self),)
+
+    def keeps_float8(self, fold: Node) -> bool:
+        """True if cuBLASLt takes a product of float8 as it is."""
+        if not self.asks_library:
+            return False
+        with FORK_LOCK:
+            from . import library
+        return bool(library.takes_float8(self, fold))
+
+    def library_kernel(self, kernel: Kernel) -> CudaKernel | None:
+        """A kernel that a search gave to the library, if that is there."""
+        if kernel.kind is not KernelKind.LIBRARY:
+            return None
+        with FORK_LOCK:
+            from . import library
+        found: CudaKernel | None = library.library_kernel(self, kernel)
+        return found
+
     def code_key(self) -> Hashable:
         """Code depends on the kernel, the GPU and how exact products are."""
         return self.properties.capability, current().matmul_precision
@@ -436,6 +495,10 @@ class CudaDevice(BaseDevice):
             for number, kernel in enumerate(kernels):
                 if kernel.kind in (*CONTROL, *HOST):
                     found[number] = self.exchange(kernel) or self.step_code(kernel)
+                    continue
+                product = None if kernel in over else self.library_kernel(kernel)
+                if product is not None:
+                    found[number] = product
                     continue
                 try:
                     make = self.codegen.guarded if kernel in over else self.codegen.render
@@ -507,15 +570,36 @@ class CudaDevice(BaseDevice):
     def plan_key(self) -> str | None:
         """The compiler and the GPU it compiles for."""
         nccl = " nccl" if self.has_collectives else ""
-        return f"{self.codegen.key} sm_{self.properties.capability}{nccl}"
+        compiler = f"{self.codegen.key} sm_{self.properties.capability}{nccl}"
+        return f"{compiler} {self.library_key()}".rstrip()
+
+    def library_key(self) -> str:
+        """The file of cuBLASLt, where that may be asked."""
+        if not self.asks_library:
+            return ""
+        with FORK_LOCK:
+            from . import cublaslt
+        found: str = cublaslt.identity()
+        return found
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """Launches by the digests of their machine code; nothing of host steps."""
-        kept = isinstance(code, CudaKernel) and not code.is_exchange
-        return self.table.dump(code) if kept else None
+        if not isinstance(code, CudaKernel) or code.is_exchange:
+            return None
+        if code.is_library:
+            with FORK_LOCK:
+                from . import library
+            found: list[Any] = library.dump(self, code)
+            return found
+        return self.table.dump(code)
 
     def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
         """Machine code from the store; host steps are made again."""
+        if dumped is not None and isinstance(dumped[0], str):
+            with FORK_LOCK:
+                from . import library
+            found: CudaKernel | None = library.restored(self, kernel, dumped)
+            return found
         if dumped is not None:
             return self.table.restored(dumped)
         if kernel.kind in (*CONTROL, *HOST):

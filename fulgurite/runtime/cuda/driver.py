@@ -82,6 +82,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGraphAddChildGraphNode": (_Out, Handle, c_void_p, c_size_t, Handle),
     "cuGraphInstantiateWithFlags": (_Out, Handle, c_uint64),
     "cuGraphExecKernelNodeSetParams_v2": (Handle, Handle, c_void_p),
+    "cuGraphExecChildGraphNodeSetParams": (Handle, Handle, Handle),
     "cuGraphExecDestroy": (Handle,),
     "cuGraphUpload": (Handle, Handle),
     "cuGraphLaunch": (Handle, Handle),
@@ -547,6 +548,23 @@ class Graph:
         return self.driver.number(
             "cuGraphAddChildGraphNode", self.handle, before, len(after), child[0]
         )
+
+    def drop_child(self, child: list[int]) -> None:
+        """Destroy a captured graph of which no copy is needed any more."""
+        self.children.remove(child[0])
+        self.driver.call("cuGraphDestroy", child[0])
+
+    def update_child(self, node: int, child: list[int]) -> bool:
+        """Give a node of the instantiated graph the work of another captured graph.
+
+        False if that is no like the one before: the graph must be built anew.
+        """
+        code = self.driver.functions["cuGraphExecChildGraphNodeSetParams"](
+            self.executable, node, child[0]
+        )
+        if code in LOST:
+            raise self.driver.error("cuGraphExecChildGraphNodeSetParams", code)
+        return bool(code == 0)
 
     def instantiate(self) -> None:
         """Make it ready; nodes are fixed from here on, their arguments are not."""

@@ -50,7 +50,7 @@ from ..step_executor import (
 )
 from . import driver as cuda
 from .dependencies import Span, dependencies
-from .kernels import CudaKernel, LoadedLaunch
+from .kernels import CudaKernel, LoadedLaunch, cells_of
 from .memory import SOLE, CudaBuffer, Ring
 
 if TYPE_CHECKING:
@@ -88,27 +88,18 @@ class Segment:
     def _add(self, launch: LoadedLaunch, slots: Sequence[int]) -> None:
         number = len(self.launches)
         self.launches.append(launch)
-        cells: list[tuple[str, Any]] = []
-        for one in launch.arguments:
-            place, value = len(cells), one.value
+        cells, uses = cells_of(launch.arguments)
+        for place, (where, value) in uses.items():
             key: Key
             offset = 0
-            if isinstance(value, source.TensorMap):
-                key = slots[value.param]
-                cells += cuda.tensor_cells(value)
-            elif one.source == source.NUMBER:
-                cells.append((one.type, int(value)))
-                continue
+            if where == source.PARAM:
+                key = slots[int(value)]
+            elif where == source.VARIABLE:
+                key = f".{value}"
             else:
-                cells.append(("i64", 0))
-                if one.source == source.PARAM:
-                    key = slots[int(value)]
-                elif one.source == source.VARIABLE:
-                    key = f".{value}"
-                else:
-                    key, offset = BASES[one.source], int(value)
+                key, offset = BASES[where], int(value)
             self.uses.setdefault(key, []).append((number, place, offset))
-        self.cells.append([*cells, ("ptr", 0), ("ptr", 0)])  # scratch memory that none of ours has
+        self.cells.append(cells)
 
 
 class Launches:
@@ -140,19 +131,25 @@ class Launches:
                 n.launch(device.driver, arguments, device.stream)
             self.changed.clear()
             return
-        if self.graph is not None and any([launches[n].is_fixed for n in self.changed]):
+        if self.graph is not None and not self._updated(self.graph):
             device.discard(self.graph)
             self.graph = None
         if self.graph is None:
             self._build()
         graph = self.graph
         assert graph is not None
-        if self.changed:
-            for number in self.changed:
-                n = launches[number]
-                graph.update(self.nodes[number], n.function, n.grid, self.arguments[number])
-            self.changed.clear()
         graph.launch(device.stream)
+
+    def _updated(self, graph: cuda.Graph) -> bool:
+        """Tell a graph what changed; False if it must be built anew."""
+        launches = self.segment.launches
+        if any([launches[n].is_fixed for n in self.changed]):
+            return False
+        for number in self.changed:
+            if not launches[number].update_in(graph, self.nodes[number], self.arguments[number]):
+                return False
+        self.changed.clear()
+        return True
 
     def _timed(self, times: StreamTimes) -> None:
         """Run it kernel by kernel, with an event before the first and behind each.

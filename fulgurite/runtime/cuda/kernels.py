@@ -18,7 +18,15 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._lazy import FORK_LOCK
-from ...codegen.cuda.source import LOCK, Argument, KernelSource, Launch
+from ...codegen.cuda.source import (
+    LOCK,
+    NUMBER,
+    PARAM,
+    Argument,
+    KernelSource,
+    Launch,
+    TensorMap,
+)
 from ...config import current
 from ...core.digest import digest_of
 from ..cache.disk import store_for
@@ -52,6 +60,30 @@ class LoadedLaunch(NamedTuple):
         """A node of a graph."""
         return graph.add(self.function, self.grid, arguments, after)
 
+    def update_in(self, graph: cuda.Graph, node: int, arguments: cuda.Arguments) -> bool:
+        """Give a node of an instantiated graph other arguments; True: that is always possible."""
+        graph.update(node, self.function, self.grid, arguments)
+        return True
+
+
+def cells_of(
+    arguments: Sequence[Argument],
+) -> tuple[list[tuple[str, Any]], dict[int, tuple[str, Any]]]:
+    """Types and values of a launch's arguments; which of them come from where, and of what."""
+    cells: list[tuple[str, Any]] = []
+    uses: dict[int, tuple[str, Any]] = {}
+    for one in arguments:
+        place, value = len(cells), one.value
+        if isinstance(value, TensorMap):
+            uses[place] = PARAM, value.param
+            cells += cuda.tensor_cells(value)
+        elif one.source == NUMBER:
+            cells.append((one.type, int(value)))
+        else:
+            uses[place] = one.source, value
+            cells.append(("i64", 0))
+    return [*cells, ("ptr", 0), ("ptr", 0)], uses  # scratch memory that none of ours has
+
 
 class CudaKernel(NamedTuple):
     """A kernel as launches, one after the other."""
@@ -65,6 +97,12 @@ class CudaKernel(NamedTuple):
     def is_exchange(self) -> bool:
         """True if it is a collective, which has no machine code."""
         return any(n.is_fixed for n in self.launches)
+
+    @property
+    def is_library(self) -> bool:
+        """True if its first launch is a product of a vendor's library."""
+        first = self.launches[:1]
+        return any([not isinstance(n, LoadedLaunch) and not n.is_fixed for n in first])
 
     @property
     def is_guarded(self) -> bool:
@@ -224,14 +262,23 @@ class KernelTable:
         waiting = list(code)
         while waiting:
             one = waiting.pop()
-            mine = isinstance(one, CudaKernel) and not one.is_exchange
-            for launch in one.launches if mine else ():
+            for launch in self._own(one):
                 image, about = self.images[launch.digest]
                 cubins[launch.digest] = about
                 members[f"cubins/{launch.digest}"] = image
             for plan in getattr(one, "plans", ()):
                 waiting += [kernel.code for kernel in plan.kernels]
         return {"cubins": cubins, "capability": self.capability}
+
+    @staticmethod
+    def _own(code: Any) -> list[LoadedLaunch]:
+        """The launches that have machine code, that in the place of a library's too."""
+        if not isinstance(code, CudaKernel) or code.is_exchange:
+            return []
+        if not code.is_library:
+            return list(code.launches)
+        first: Any = code.launches[0]
+        return [*first.instead().launches, *code.launches[1:]]
 
     def install(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
         """Load exported cubins, if they are for such a GPU."""

@@ -1,7 +1,8 @@
 """What `fulgurite doctor` says of NVIDIA GPUs: driver, memory, measured bandwidth, what is missing.
 
 In: nothing. Out: a line for each GPU, or one that says why there is none. The bandwidth is that of
-a copy within the GPU's memory, timed by events: the limit of kernels that only move values.
+a copy within the GPU's memory, timed by events: the limit of kernels that only move values. Of
+cuBLASLt it says which version would be asked for products, or why none.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from . import driver as cuda
+from .cublaslt import CublasError, CublasLt
 from .device import the_driver
 
 COPIED_BYTES = 1 << 28
@@ -27,6 +29,15 @@ def summary() -> list[str]:
     return [_describe(driver, ordinal) for ordinal in range(count)]
 
 
+def library_line() -> str:
+    """Whether cuBLASLt is found, and which version."""
+    try:
+        found = CublasLt()
+    except CublasError as problem:
+        return f"without cuBLASLt: {problem.what}"
+    return f"cuBLASLt {found.text}"
+
+
 def _describe(driver: cuda.Driver, ordinal: int) -> str:
     """One GPU."""
     try:
@@ -40,7 +51,8 @@ def _describe(driver: cuda.Driver, ordinal: int) -> str:
     return (
         f"ready ({about.name}, sm_{about.capability}, {about.processors} processors, "
         f"{free / 2**30:.0f} of {total / 2**30:.0f} GiB free, {rate}, "
-        f"driver of CUDA {driver.version // 1000}.{driver.version % 1000 // 10}, {triton})"
+        f"driver of CUDA {driver.version // 1000}.{driver.version % 1000 // 10}, {triton}, "
+        f"{library_line()})"
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,9 @@ from . import driver as cuda
 
 if TYPE_CHECKING:
     from .device import CudaDevice
+
+
+FILLED_BYTES, FILLS = 1 << 28, 2  # before a run that is timed alone
 
 
 class _Segment(NamedTuple):
@@ -112,6 +115,32 @@ class StreamTimes:
         for before, event in pairwise(events):
             found.append(found[-1] + round(1e6 * event.since(before)))
         _close(events)
+        return found
+
+
+class ColdRuns:
+    """Times of launches alone, with nothing of their operands in the L2 cache.
+
+    Each run is behind fills of more memory than that holds, which take longer than the host needs
+    to hand the run over: what is between the events is the GPU's time.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self.memory = device.taken(FILLED_BYTES)
+
+    def __call__(self, run: Callable[[], object]) -> float:
+        """Nanoseconds of a run."""
+        device = self.device
+        first, last = [cuda.Event(device.driver, timing=True) for _ in range(2)]
+        for number in range(FILLS):
+            device.fill(self.memory, number)
+        first.record(device.stream)
+        run()
+        last.record(device.stream)
+        last.synchronize()
+        found = 1e6 * last.since(first)
+        _close([first, last])
         return found
 
 

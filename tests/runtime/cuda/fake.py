@@ -61,7 +61,7 @@ def library() -> str:
     if compiler is None:
         raise RuntimeError("there is no C compiler to make a libcuda with")
     path = Path(tempfile.mkdtemp()) / "libcuda.so.1"
-    source = Path(__file__).with_name("fakenccl.c")  # and fakecuda.c in it
+    source = Path(__file__).with_name("fakecublas.c")  # and in it fakenccl.c, and fakecuda.c
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-pthread", "-O1", "-o", path, source], check=True
     )
@@ -200,7 +200,8 @@ class FakeCudaDevice(cuda_device.CudaDevice):
 
 def install() -> ctypes.CDLL:
     """Put the fake in place of the device `cuda`."""
-    os.environ["FULGURITE_LIBCUDA"] = os.environ["FULGURITE_LIBNCCL"] = library()
+    for name in ("CUDA", "NCCL", "CUBLASLT"):
+        os.environ[f"FULGURITE_LIB{name}"] = library()
     made = ctypes.CDLL(library())
     made.fake_on_launch(_run_from_c)
     register_device("cuda", FakeCudaDevice, lambda: 2)

@@ -5,6 +5,7 @@
    stream is queued and done when somebody waits, or before memory is given back: that of one stream
    in order, of several in any order that events allow. A kernel does nothing, or what `fake_on_launch` was given: it is called with the module's image and the
    values of the arguments. An image begins with how many arguments its kernel has.
+   `fake_cost` says what kernels and a library's products take by the clock of events.
    `fake_idle(1)` leaves out what graphs do: their launches are counted and cost next to nothing, so
    that the host's own time can be measured. */
 #include <pthread.h>
@@ -29,6 +30,8 @@ static int failing(const char *name) {
 void fake_fail(const char *name, int after, int code) {
   strncpy(fail_name, name, 63); fail_after = after; fail_code = code;
 }
+static double now, cost[2]; /* milliseconds: a kernel by params (a copy takes none), a library's product */
+void fake_cost(double kernel, double product) { cost[0] = kernel; cost[1] = product; }
 void fake_version(int number) { version = number; }
 void fake_idle(int on) { idle = on; }
 int fake_count(const char *what) {
@@ -48,12 +51,12 @@ static Run on_launch;
 void fake_on_launch(Run run) { on_launch = run; }
 
 struct module { char image[112]; int count; };
-struct event { int recorded, done; };
-struct exchange;
+struct event { int recorded, done; double at; };
+struct exchange; struct product;
 struct work {
   int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept`, 5 record, 6 wait,
-               7 exchange with other ranks (fakenccl.c), 8 free */
-  struct exchange *exchange; int arrived;
+               7 exchange with other ranks (fakenccl.c), 8 free, 9 product of a library (fakecublas.c) */
+  struct exchange *exchange; int arrived; struct product *product;
   void *to; const void *of; size_t bytes; unsigned char byte;
   struct module *module; uint64_t *arguments; void *kept; struct event *event; int ticket;
   struct work *next;
@@ -63,6 +66,7 @@ struct graph;
 struct stream { void *context; struct work *first, *last; struct graph *capture; };
 static int (*exchange_is_ready)(struct work *); /* set by fakenccl.c */
 static void (*exchange_run)(struct work *);
+static void (*product_run)(struct work *); /* set by fakecublas.c */
 static int exchanges; /* under way: other threads may have to come first */
 static void keep_work(struct graph *graph, struct work *given);
 static struct stream default_stream, *streams[STREAMS] = {&default_stream};
@@ -116,11 +120,13 @@ static void run_until_(struct stream *idle_stream, struct event *reached, int pa
       continue;
     }
     if (!one) break;
+    now += one->kind == 3 ? cost[0] * (one->module->count - 2) : one->kind == 9 ? cost[1] : 0;
     if (one->kind == 7) { pthread_mutex_lock(&lock); exchange_run(one); exchanges--; pthread_mutex_unlock(&lock); }
     else if (one->kind == 8) free(one->to);
     else if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
     else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
-    else if (one->kind == 5) { if (one->event->done < one->ticket) one->event->done = one->ticket; }
+    else if (one->kind == 5) { one->event->at = now; if (one->event->done < one->ticket) one->event->done = one->ticket; }
+    else if (one->kind == 9) product_run(one);
     else if (one->kind == 3 && on_launch) on_launch(one->module->image, one->arguments);
     free(one->arguments); free(one->kept); free(one);
   }
@@ -229,7 +235,9 @@ int cuEventQuery(struct event *event) {
   run_until(0, event); return 0;
 }
 int cuEventSynchronize(struct event *event) { CHECK run_until(0, event); return 0; }
-int cuEventElapsedTime(float *out, void *first, void *last) { CHECK *out = 1.0f; return 0; }
+int cuEventElapsedTime(float *out, struct event *first, struct event *last) {
+  CHECK *out = cost[0] > 0 ? last->at - first->at : 1.0f; return 0;
+}
 static void values_of(struct module *module, void **params, uint64_t *out) {
   for (int i = 0; i < module->count; i++) out[i] = *(uint64_t *)params[i];
 }
@@ -267,7 +275,9 @@ int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(st
 static void let_go(struct graph *graph) { /* a child graph lives on in its parent */
   if (graph->copies-- > 0) return;
   for (struct kept *k = graph->first, *n; k; k = n) {
-    n = k->next; if (k->child) let_go(k->child); free(k->work); free(k->after); free(k);
+    n = k->next; if (k->child) let_go(k->child);
+    if (k->work) free(k->work->arguments);
+    free(k->work); free(k->after); free(k);
   }
   free(graph);
 }
@@ -301,6 +311,11 @@ int cuGraphExecKernelNodeSetParams_v2(void *exec, struct kept *node, struct node
   CHECK if (!params->grid[0] || params->function != node->module) return 1;
   updates++; keep(node, params); return 0;
 }
+static int length(struct graph *graph) { int n = 0; for (struct kept *k = graph->first; k; k = k->next) n++; return n; }
+int cuGraphExecChildGraphNodeSetParams(void *exec, struct kept *node, struct graph *child) {
+  CHECK if (!node->child || length(node->child) != length(child)) return 1;
+  updates++; let_go(node->child); node->child = child; child->copies++; return 0;
+}
 int cuGraphExecDestroy(void *exec) TAKE(exec)
 int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
 int cuGraphLaunch(void *exec, void *stream) {
@@ -318,7 +333,10 @@ int cuGraphLaunch(void *exec, void *stream) {
     if (!chosen) return 0;
     chosen->done = graph_launches;
     if (chosen->child) {
-      for (struct kept *k = chosen->child->first; k; k = k->next) enqueue(*k->work, stream);
+      for (struct kept *k = chosen->child->first; k; k = k->next) {
+        if (k->work->kind == 3) enqueue_kernel(k->work->module, k->work->arguments, stream);
+        else enqueue(*k->work, stream);
+      }
     } else enqueue_kernel(chosen->module, chosen->values, stream);
   }
 }
