@@ -93,9 +93,7 @@ def register_block(
     ]
     if not packs:
         lines += [f"testb $1, {_argument('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
-        lines += block.loop(
-            1, [f"prefetcht1 ({_FETCHED})", f"prefetcht1 64({_FETCHED})"], masked=False
-        )
+        lines += block.loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
         lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
     lines += [*block.loop(3, near, masked=True), *apart]  # dense memory ends with its columns
     lines += [f"cmpl $0, {_argument('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]

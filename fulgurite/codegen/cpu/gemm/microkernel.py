@@ -483,10 +483,8 @@ def _driver(registers: Registers) -> str:
         f"  %fits = icmp slt i64 %needed, {registers.most}",
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.most}",
         f"  %many = icmp sge i64 %rows, {GEMM.fetch_half_line_blocks * tall}",
-        f"  %fewer = icmp slt i64 %rows, {3 * tall - tall + 1}",
-        f"  %stride0 = select i1 %many, i64 {GEMM.cache_line_bytes // 2}, "
+        f"  %stride = select i1 %many, i64 {GEMM.cache_line_bytes // 2}, "
         f"i64 {GEMM.cache_line_bytes}",
-        f"  %stride = select i1 %fewer, i64 {2 * GEMM.cache_line_bytes}, i64 %stride0",
         "  %fetched = mul i64 %depth, %stride",  # by one block
         "  %count = trunc i64 %columns to i32",
         *[f"  %as{n} = mul i64 %as, {n * registers.dtype.itemsize}" for n in _ODD],
