@@ -233,6 +233,7 @@ class Device(Protocol):
     host_visible: bool  # its memory is the host's: host code works on it where it is
     sizes_vary: bool  # are kernels compiled for sizes that vary?
     packs_operands: bool  # products copy what they multiply into tiles: its order matters
+    keeps_addresses: bool  # a replay over the same memory is quicker than over other memory
     has_tiny_tier: bool  # tiny graphs are run by NumPy in its memory
     dlpack: tuple[int, int]  # DLPack's name of its memory
     align: int  # bytes: values inside an arena begin at multiples of it

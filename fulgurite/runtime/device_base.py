@@ -66,6 +66,7 @@ class BaseDevice:
     sizes_vary = False
     operand_reuse = 0
     packs_operands = False
+    keeps_addresses = False
     channels_last = False
     vnni_layout = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host

@@ -115,6 +115,7 @@ class Context(NamedTuple):
     choose: Choose | None = None  # the kernel chooser in place of the options' searcher
     collectives: bool = False  # are they work of the device, whatever that says?
     scratch: Scratch = Scratch(())
+    copies_back: bool = False  # what cannot be written in place, also where no device asks for it
 
     def order(self, sink: Node) -> list[Node]:
         """The nodes of a graph, sources first."""
@@ -249,6 +250,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("hide_latency", lambda s, c: hide_latency(s), SCHEDULE, SCHEDULE),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
     Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
+    Pass("copy_back", lambda s, c: c.in_place.copy_back(s), LOWERED, LOWERED,
+         lambda c: c.assigns and (c.copies_back or get_device(c.device).keeps_addresses)),
     Pass("plan_memory", lambda s, c: lay_out(s, c.device), LOWERED, LAID_OUT),
     # code
     Pass(

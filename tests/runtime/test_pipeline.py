@@ -100,6 +100,13 @@ def updated() -> Tensors:
     return [x]
 
 
+def reversed_state() -> Tensors:
+    """A state whose every element is made of another one: it cannot be written in place."""
+    x = numbers(1, 8).realize()
+    x.assign(fg.flip(x, 0) * 2)
+    return [x]
+
+
 def ended_rows() -> fg.Tensor:
     scores = numbers(1, 2, 6, 4) @ numbers(2, 2, 4, 9)
     powers = fg.exp(fg.concatenate([scores, numbers(3, 2, 6, 1)], axis=-1))
@@ -282,6 +289,7 @@ SAMPLES: dict[str, Sample] = {
     "hide_latency": Sample(sum_and_product),
     "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "alias": Sample(updated),
+    "copy_back": Sample(reversed_state, context={"copies_back": True}),
     "plan_memory": Sample(lambda: [(numbers(1, 8, 16) @ numbers(2, 16, 8)).sum(axis=0)]),
     "compile": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
     "complex_to_real": Sample(lambda: [numbers(1, 4, dtype=np.complex64) * 2]),

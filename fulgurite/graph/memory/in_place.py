@@ -5,12 +5,14 @@ In: a SINK over PARAMs and the pairs (param, root) of memory that may be written
 map may store over what it reads. It is legal only where every load of the memory in that kernel has
 the store's index, all other readers of the old value run before, and so does everything that
 can fail (of those that check one index, the first): a run that fails has written over nothing. A
-pair for which that cannot be arranged is dropped, and its output is memory of its own. A load that
-is stored straight back is no kernel.
+pair for which that cannot be arranged is dropped, and its output is memory of its own; a small one
+may be copied back behind all kernels (`copy_back`). A load that is stored straight back is no
+kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -21,16 +23,16 @@ from ...core.node import SOURCES, Node, Source, toposort
 from ...core.ops.effect import ASSIGN, CONTIGUOUS
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
 from ...core.ops.indexing import SCATTER, gather
-from ...core.ops.leaf import CONST, PARAM, SINK, iota
+from ...core.ops.leaf import CONST, PARAM, SINK, iota, param
 from ...core.ops.movement import RESHAPE, reshape
 from ...core.ops.update import UPDATE, box, starts_of
 from ...core.passes import Retry
 from ...core.rewriting.substitute import substitute
 from ...core.shape import prod
 from ..ir.affine import Affine, rename
-from ..ir.kernel import Item, Kernel, Schedule
+from ..ir.kernel import Item, Kernel, Schedule, Slot
 from ..ir.kernel_kind import KernelKind
-from ..ir.lower import IndexKernel, lower
+from ..ir.lower import IndexKernel, lower, lower_kernel
 from ..ir.reshape_groups import CannotLower
 from ..tables import GRAPH
 from .arena import replaceable
@@ -72,6 +74,20 @@ class InPlace:
             return arranged
         self.take_back(arranged)
         raise Retry("assign_updates")
+
+    def copy_back(self, found: Schedule) -> Schedule:
+        """The schedule with small outputs that have memory of their own copied to what was donated.
+
+        All that is assigned keeps its address then, for devices that replay what has one.
+        """
+        taken = {slot for slot, _ in found.aliases}
+        inputs = {place for _, place in found.aliases} | {*found.outputs}
+        left = [
+            (place, root) for place, root in self.assigned or ()
+            if found.outputs[root] not in taken and place not in inputs
+            and _is_small_copy(found, found.outputs[root], place)
+        ]  # fmt: skip
+        return _with_copies(found, left)
 
     def take_back(self, pair: Pair) -> None:
         """Work its part out apart from the memory; if it was, leave it memory of its own."""
@@ -379,6 +395,54 @@ def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
         s.op is STORE and s.src[0].op is LOAD and slots[s.src[0].arg[0]] == aliases[slots[s.arg[0]]]
         and not s.src[0].arg[2] and (s.src[0].arg[1], s.src[0].src) == _place(s)
         for s in stores
+    )  # fmt: skip
+
+
+# --- copies back ---------------------------------------------------------------------------------
+
+
+def _is_small_copy(found: Schedule, slot: int, place: int) -> bool:
+    """True if a value that a kernel makes is small, and has the type of what it replaces."""
+    a, b = found.slots[slot], found.slots[place]
+    if slot < found.inputs or a is None or b is None or a.bits is not None:
+        return False
+    sizes = [n for n in a.shape if isinstance(n, int)]
+    if len(sizes) < len(a.shape) or (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    return a.dtype.itemsize * math.prod(sizes) <= GRAPH.copy_back_bytes
+
+
+def _with_copies(found: Schedule, pairs: Sequence[Pair]) -> Schedule:
+    """The schedule with outputs stored over params behind everything, values of a shape together.
+
+    What is read of the old values has been read by then, and what can fail has not failed.
+    """
+    groups: dict[Slot, list[Pair]] = {}
+    for place, root in pairs:
+        slot = found.slots[found.outputs[root]]
+        assert slot is not None, "it is an output"
+        groups.setdefault(slot, []).append((place, root))
+    slots, items = [*found.slots], [*found.items]
+    outputs, aliases = [*found.outputs], [*found.aliases]
+    for slot, same in groups.items():
+        for first in range(0, len(same), GRAPH.copied_together):
+            some = same[first : first + GRAPH.copied_together]
+            reads = [outputs[root] for _, root in some]
+            params = [param(i, slot.shape, slot.dtype, slot.device) for i in range(len(reads))]
+            body = SINK(*[CONTIGUOUS(p) for p in params])
+            kernel = lower_kernel(Kernel(KernelKind.MAP, body, len(reads)))
+            writes = [len(slots) + i for i in range(len(reads))]
+            slots += [slot] * len(reads)
+            lines = tuple(dict.fromkeys(
+                o for item in found.items if {*item.writes} & {*reads} for o in item.origins
+            ))  # fmt: skip
+            items.append(Item(kernel, tuple(reads), tuple(writes), lines, "copied back"))
+            for (place, root), slot_of_copy in zip(some, writes, strict=True):
+                outputs[root] = slot_of_copy
+                aliases.append((slot_of_copy, place))
+    return found._replace(
+        slots=tuple(slots), items=tuple(items), outputs=tuple(outputs),
+        aliases=tuple(sorted(aliases)),
     )  # fmt: skip
 
 

@@ -107,6 +107,7 @@ class CudaDevice(BaseDevice):
     """One GPU."""
 
     guards_writes = True
+    keeps_addresses = True  # they are in its graphs
 
     def __init__(self, name: str = "cuda") -> None:
         self.expect_compiles()  # while the driver starts, which takes as long
