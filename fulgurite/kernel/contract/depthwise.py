@@ -84,13 +84,17 @@ def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
     steps, free = dict(_steps(kernel.body.src[0].arg[1])), free_axes(order)
     rows = sorted(steps.keys() - {lane}, key=lambda axis: -steps[axis])
     line = Line(tuple(rows), tuple([sizes[a] for a in rows]), frozenset(rows[-1:]))
-    window = product(*[range(sizes[a]) for a in fold.arg[1]])
-    taps = tuple(
-        [dict(zip(fold.arg[1], tap, strict=True)) for tap in islice(window, FORM.most_taps + 1)]
-    )
+    taps = _taps(fold, sizes)
     stores = tuple(kernel.body.src)
     found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
     return found if _has_weights(found) and _is_worth_it(found) else None
+
+
+def _taps(fold: Node, sizes: Sequence[int]) -> tuple[dict[int, int], ...]:
+    """Places of a window, one more than may be taken at the most."""
+    window = product(*[range(sizes[a]) for a in fold.arg[1]])
+    places = islice(window, FORM.most_taps + 1)
+    return tuple([dict(zip(fold.arg[1], place, strict=True)) for place in places])
 
 
 def _sum_of_products(order: Sequence[Node]) -> Node | None:
