@@ -18,6 +18,7 @@ from .llvm.convert import (
     round_small,
     saturated,
     to_memory,
+    unsaturated,
 )
 from .llvm.emitter import Emitter, Val, computing, scalar_type
 from .llvm.maths import EXPANSIONS, compare, intrinsic, select
@@ -145,6 +146,9 @@ def _number(e: Emitter, value: Val, goal: DType) -> Val:
     elif have.kind == "f":
         return saturated(e, value, goal)
     elif goal.kind == "f":
+        was = unsaturated(e, value, goal)
+        if was is not None:
+            return was
         how = "sitofp" if have.kind == "i" else "uitofp"
     elif goal.bits == have.bits:
         return Val(value.text, goal, value.vector)

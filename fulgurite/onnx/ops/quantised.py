@@ -88,8 +88,10 @@ def quantize_linear(op: Call) -> Value:
     return Value(made, kind) if last is None else Value.channels_last(made, kind)
 
 
-def _number(op: Call, place: int) -> Any:
-    """An input that is one constant number."""
+def number(op: Call, place: int) -> Any:
+    """An input that is one constant number, or 0 where there is none; None where it varies."""
+    if not op.has(place):
+        return np.float32(0)
     value = op.value(place)
     known = None if value.sources else value.known()
     return None if known is None or known.size != 1 else np.float32(known.reshape(()))
@@ -101,7 +103,7 @@ def _of_sums(op: Call, sums: Sums, kind: Kind) -> Tensor | None:
     Rounding keeps order, so bounds are whole numbers; those beyond the limits of a kind are its
     own. None where scales are no plain numbers, or where every step is wanted (`exact`).
     """
-    scale, zero = _number(op, 1), _number(op, 2) if op.has(2) else np.float32(0)
+    scale, zero = number(op, 1), number(op, 2)
     plain = kind.bits == 8 and op.kind(1) is t.FLOAT and not op.int("precision", 0)
     if scale is None or zero is None or not plain or current().exact:
         return None
