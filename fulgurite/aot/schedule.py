@@ -18,9 +18,12 @@ from copy import copy
 from gc import collect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from .._lazy import FORK_LOCK
 from ..config import config, current
 from ..core.node import Node, parents_of
+from ..core.op import Array
 from ..core.ops.effect import COPY, WATCH
 from ..core.ops.leaf import SINK, param
 from ..core.origin import Origin
@@ -59,7 +62,8 @@ if TYPE_CHECKING:
 KEEP = 1 << 22  # as many bytes of values a plain run keeps before anybody asked what changed
 MOST_PATIENCE = 16  # runs after which an input that changed before is believed to stay
 PATIENCE = 3  # plain runs in a row after which they keep nothing
-Replay = Callable[[], tuple[Tensor, ...]]
+Given = Sequence[tuple[int, Array]]  # arrays that are read in the place of inputs
+Replay = Callable[[Given], tuple[Tensor, ...]]
 
 
 class ScheduledItem(NamedTuple):
@@ -169,6 +173,15 @@ class _Part:
         if self.normal.structure:
             name_the_line(self.roots, self.normal, inputs)
 
+    def latest(self, memory: Sequence[Buffer], changed: Sequence[int]) -> list[Buffer]:
+        """The memory of its inputs, of which some were assigned."""
+        inputs = [*memory]
+        _realize_assigned([self.watched[number] for number in changed])
+        for number in changed:
+            inputs[number] = _latest(self.normal.buffers[number], self.watched[number])[1]
+        self.holding.drop()
+        return inputs
+
     def steps(self) -> Incremental:
         """The plan, ready to run kernel by kernel."""
         if self.incremental is None or self.incremental.plan is not self.plan:
@@ -191,44 +204,75 @@ class _Part:
         shapes = [concrete(root.shape, values) for root in roots]
         about = [About.of(s, root, self.device) for s, root in zip(shapes, roots, strict=True)]
         results = list(zip(places, about, strict=True))
-        new = Tensor.__new__
         # who runs while that which is held is the same, and the mark of derived values
-        settled: tuple[Held | None, int, Any] = None, 0, executor
+        settled: tuple[Held | None, int, _Runner] = None, 0, _Runner(executor, None, values)
 
-        def replay() -> tuple[Tensor, ...]:
+        def replay(given: Given = ()) -> tuple[Tensor, ...]:
             nonlocal settled
-            inputs = memory.copy()
             changed = [
                 number
                 for number, reference, node in guards
                 if (entry := reference()) is not None and entry.node is not node
             ]
-            if changed:
-                _realize_assigned([watched[number] for number in changed])
-                for number in changed:
-                    inputs[number] = _latest(buffers[number], watched[number])[1]
-                holding.drop()
-                settled = None, 0, executor
+            inputs = memory
             held, mark, runner = settled
-            if not changed and (held is None or held is not holding.held or mark != DERIVED.mark):
-                mark, runner = DERIVED.mark, holding.of(device, executor, memory)
+            if changed:
+                inputs, runner = self.latest(memory, changed), _Runner(executor, None, values)
+                settled = None, 0, runner
+            elif held is None or held is not holding.held or mark != DERIVED.mark:
+                mark = DERIVED.mark
+                runner = _Runner(holding.of(device, executor, memory), memory, values)
                 settled = holding.held, mark, runner
             plan.runs += 1
             try:
-                outputs = runner.run(inputs, values, current().poison)
+                outputs = runner.run(inputs, given)
                 if deferred:
                     check()
             except BoundsError:
                 self.name_the_line(inputs)
                 raise
-            found = []
-            for place, about in results:
-                tensor = new(Tensor)
-                tensor.entry, tensor.grad = Fresh(outputs[place], about), None
-                found.append(tensor)
-            return tuple(found)
+            return tuple([_fresh(outputs[place], about) for place, about in results])
 
         return replay
+
+
+class _Runner:
+    """Who runs a plan again; one native call takes addresses, which are looked up once."""
+
+    __slots__ = ("addresses", "executor", "numbers", "values")
+
+    def __init__(self, executor: Any, memory: Sequence[Any] | None, values: Mapping[str, int]):
+        known = memory is not None and hasattr(executor, "addresses")
+        self.executor, self.values = executor, values
+        self.addresses: list[int] | None = executor.addresses(memory) if known else None
+        self.numbers = (
+            [values[name] for name in executor.names] if self.addresses is not None else []
+        )
+
+    def run(self, inputs: Sequence[Any], given: Given) -> list[Buffer]:
+        """The results; arrays that are given are read where they are, or copied to inputs."""
+        executor, poison = self.executor, current().poison
+        if self.addresses is None or poison:
+            for place, array in given:
+                np.copyto(inputs[place].array, array)
+            found: list[Buffer] = executor.run([*inputs], self.values, poison)
+            return found
+        addresses = self.addresses.copy()
+        for place, array in given:
+            flags = array.flags
+            if flags.c_contiguous and flags.aligned:
+                addresses[place] = array.__array_interface__["data"][0]
+            else:
+                np.copyto(inputs[place].array, array)
+        found = executor.launch(addresses, self.numbers, executor.places)
+        return found
+
+
+def _fresh(memory: Buffer, about: About) -> Tensor:
+    """A result that nobody has looked at yet."""
+    tensor = Tensor.__new__(Tensor)
+    tensor.entry, tensor.grad = Fresh(memory, about), None
+    return tensor
 
 
 class TensorSchedule:
@@ -380,14 +424,29 @@ class TensorSchedule:
 
     # --- running ---------------------------------------------------------------------------------
 
-    def run(self, changed_only: bool = False) -> tuple[Tensor, ...]:
+    @property
+    def is_replayed(self) -> bool:
+        """True if runs keep nothing any more: they may be given arrays."""
+        return self._replay is not None
+
+    def own(self) -> None:
+        """Its inputs are nobody else's tensors: no run looks for assigned ones."""
+        for part in self._parts:
+            part.watched = [()] * len(part.watched)
+
+    def places_of(self, node: Node) -> list[int]:
+        """Where a value in memory is among the inputs of its one part."""
+        return [i for i, buffer in enumerate(self._parts[0].normal.buffers) if buffer is node]
+
+    def run(self, changed_only: bool = False, given: Given = ()) -> tuple[Tensor, ...]:
         """The results as fresh tensors, computed from what the inputs hold now.
 
         `changed_only` runs the kernels that depend on inputs that changed since the last run of
         this schedule; what did not change is returned as it was. `ran` says which items ran.
+        `given`, only once it `is_replayed`, are arrays in the place of shared memory of inputs.
         """
         if self._replay is not None and not changed_only:
-            return self._replay()
+            return self._replay(given)
         self.compile()
         self._replay = None
         nothing: list[_Left | None] = [None] * len(self._parts)
@@ -401,7 +460,7 @@ class TensorSchedule:
             part = self._parts[0]
             self._replay = replay = part.replay(self._roots, [place for _, place in self._where])
             self.ran = part.every
-            return replay()
+            return replay(given)
         if not changed_only:
             if not self._lock.acquire(blocking=False):
                 return self._run(nothing, {}, False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
+from math import inf, isnan, nan
 from typing import Any
 
 import numpy as np
@@ -354,6 +355,8 @@ class Build:
         else:
             made = _in_order(call, domain) or _moved_whole(call, domain) or entry.build(call)
         found = self._results(call, made, entry.keeps)
+        if not domain and node.op_type in ("Relu", "Clip"):
+            _keep_sums(call, found[0])
         if entry.host:
             self.hosts.add(node.op_type)
         _fold_later(call, found, FOLDS.get((domain, node.op_type)))
@@ -468,6 +471,28 @@ def _in_order(call: Call, domain: str) -> Value | None:
     if isinstance(made, Tensor):
         return Value.channels_last(made)
     return Value.channels_last(made.tensor, made.kind) if isinstance(made, Value) else None
+
+
+def _keep_sums(call: Call, made: Value) -> None:
+    """Real numbers that remember the sums they are from do so within known bounds."""
+    sums = call.value(0).sums
+    if sums is None:
+        return
+    low, high = (0.0, inf) if call.node.op_type == "Relu" else _bounds(call)
+    if not (isnan(low) or isnan(high)):
+        made.sums = sums.within(low, high)
+
+
+def _bounds(call: Call) -> tuple[float, float]:
+    """The bounds of a Clip; NaN where they are not known."""
+    if call.version < 11:
+        return call.float("min", -inf), call.float("max", inf)
+    found = []
+    for place, none in ((1, -inf), (2, inf)):
+        value = call.value(place) if call.has(place) else None
+        known = None if value is None or value.sources else value.known()
+        found.append(none if value is None else nan if known is None else float(known.reshape(())))
+    return found[0], found[1]
 
 
 def _moved_whole(call: Call, domain: str) -> Any:

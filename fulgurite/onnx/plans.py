@@ -17,6 +17,7 @@ import numpy as np
 
 import fulgurite as fg
 
+from ..aot.schedule import Given
 from ..core.op import Array
 from ..tensor import Tensor
 from .errors import ModelError
@@ -56,12 +57,15 @@ class Plan(Runs):
             _realize_kept(build)
             self.schedule = fg.schedule(*tensors)
             self.schedule.compile(any_size=True)
+            self.schedule.own()
             for weights in model.program.weights.values():
                 weights.forget(self.schedule.buffers)
             model.program.files.release_pages()
         elif tensors:
             fg.realize(*tensors)
         self.tensors = tensors
+        self.names = [port.name for port in model.outputs]
+        self.plain = _plain(self.values, tensors)  # outputs that are results as they are
 
     def _input(self, port: Port, value: Any, variables: Mapping[str, fg.Var]) -> Any:
         if isinstance(value, np.ndarray) and port.kind is not STRING:
@@ -130,9 +134,11 @@ class Plan(Runs):
                     return None
         return sizes
 
-    def _results(self, ports: Sequence[Port]) -> Outputs:
+    def _results(self, ports: Sequence[Port], given: Given = ()) -> Outputs:
         self.left -= 1
-        fresh = self.schedule.run() if self.schedule is not None else self.tensors
+        fresh = self.schedule.run(given=given) if self.schedule is not None else self.tensors
+        if self.plain is not None:
+            return Outputs(zip(self.names, [fresh[i] for i in self.plain], strict=True))
         found = dict(zip(map(id, self.tensors), fresh, strict=True))
         return Outputs(
             {p.name: shown_value(v, found) for p, v in zip(ports, self.values, strict=True)}
@@ -154,6 +160,15 @@ def _own(value: Any) -> Any:
     if isinstance(value, Maps):
         return Maps(value._tensor.contiguous(), value.keys)
     return Value(value._tensor.contiguous(), value.kind) if value._tensor.is_realized else value
+
+
+def _plain(values: Sequence[Any], tensors: Sequence[Tensor]) -> list[int] | None:
+    """Which result each output is; None if one is none, or is shown in another way."""
+    places = {id(tensor): number for number, tensor in enumerate(tensors)}
+    found = [
+        places.get(id(v._tensor)) if type(v) is Value and v.kind.plain else None for v in values
+    ]
+    return None if None in found else found  # type: ignore[return-value]
 
 
 def _realize_kept(build: Build) -> None:

@@ -44,6 +44,11 @@ class Port:
         """The names among its sizes."""
         return [n for n in self.shape or () if isinstance(n, str)]
 
+    def takes(self, dtype: Any) -> bool:
+        """True if arrays of a dtype are taken as they are."""
+        kind = self.kind
+        return kind is not None and kind.plain and bool(kind.numpy == dtype)
+
     def misfit(self, found: object) -> DTypeError:
         """The error for a value of another element type."""
         return DTypeError(f"input {self.name!r} is {found}", f"the model takes {self}: use astype")
@@ -136,8 +141,7 @@ def names_of(ports: Sequence[Port]) -> str:
 
 def converted(value: Any, port: Port) -> Any:
     """An input as an array of its kind's carrier, a lazy tensor, a list, or None."""
-    kind = port.kind
-    if type(value) is np.ndarray and kind is not None and kind.plain and kind.numpy == value.dtype:
+    if type(value) is np.ndarray and port.takes(value.dtype):
         return value  # the common case, on the path of every call
     if isinstance(value, list) and port.form != "tensor":
         return [converted(v, Port(port.name, None, None)) for v in value]

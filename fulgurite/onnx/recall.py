@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._lazy import FORK_LOCK
-from ..aot.schedule import TensorSchedule
+from ..aot.schedule import Given, TensorSchedule
 from ..config import current
 from ..core.digest import digest_of
 from ..core.dtype import dtype_of
@@ -106,7 +106,8 @@ class Recalled(Runs):
         if kind == "input":  # with room, where the plan was one for many sizes
             value = self.held[place]
             whole = np.zeros(shape, value.dtype)
-            self.held[place] = whole[tuple([slice(0, n) for n in value.shape])]
+            cuts = tuple([slice(0, n) for n in value.shape])
+            self.held[place] = whole if whole.shape == value.shape else whole[cuts]
             self.held[place][...] = value
             node = value_node(self.share(whole).node)
             assert node is not None
@@ -115,9 +116,9 @@ class Recalled(Runs):
         array = np.frombuffer(data, dtype_of(dtype).numpy, prod(shape), place)
         return array_node(array.reshape(shape), device, share=False)
 
-    def _results(self, ports: Sequence[Port]) -> Outputs:
+    def _results(self, ports: Sequence[Port], given: Given = ()) -> Outputs:
         assert self.schedule is not None
-        found = self.schedule.run()
+        found = self.schedule.run(given=given)
         return Outputs({p.name: found[i] for p, i in zip(ports, self.outputs, strict=True)})
 
 

@@ -10,18 +10,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fulgurite as fg
 
-from ..aot.schedule import TensorSchedule
+from ..aot.schedule import Given, TensorSchedule
 from ..core.op import Array
 from ..runtime.device import get_device
-from ..runtime.realize import storage_of
+from ..runtime.realize import storage_of, value_node
 from ..tensor import Tensor
 from .ports import Port
+
+DIRECT = 1 << 14  # bytes from which reading an input where it is costs less than copying it
+
+
+class Routes(NamedTuple):
+    """How each input gets into a run."""
+
+    copied: list[tuple[str, Array]]  # its name, and the memory it is copied to
+    direct: list[tuple[str, int]]  # its name, and which input of the plan is read from its array
+    sent: bool  # must copies be sent to a device?
 
 
 class Outputs(dict[Any, Any]):
@@ -46,6 +56,7 @@ class Runs(ABC):
         self.dynamic = False  # do results decide shapes?
         self.hosts: set[str] = set()  # operators whose work is Python's
         self.schedule: TensorSchedule | None = None
+        self._routes: Routes | None = None  # once runs replay
 
     def share(self, array: Array) -> Tensor:
         """A tensor that reads an array where it is."""
@@ -74,14 +85,41 @@ class Runs(ABC):
 
     def run(self, given: Mapping[str, Any], ports: Sequence[Port]) -> Outputs:
         """The results for other inputs of the same shapes."""
-        for name, held in self.held.items():
+        routes = self._routes
+        if routes is None:
+            for name, held in self.held.items():
+                np.copyto(held, given[name])
+            self.send()
+            if self.schedule is not None and self.schedule.is_replayed:
+                self._routes = self._routed(self.schedule)
+            return self._results(ports)
+        for name, held in routes.copied:
             np.copyto(held, given[name])
-        self.send()
-        return self._results(ports)
+        if routes.sent:
+            self.send()
+        return self._results(ports, [(place, given[name]) for name, place in routes.direct])
+
+    def _routed(self, schedule: TensorSchedule) -> Routes:
+        """Large floats of fixed sizes are read where users have them; numbers that may be indices
+        are copied, so that none changes after it was checked."""
+        routes = Routes([], [], False)
+        places = {id(array): tensor for array, tensor in self.shared}
+        for name, held in self.held.items():
+            tensor, found = places.get(id(held)), list[int]()
+            if tensor is not None and held.dtype.kind == "f" and held.nbytes >= DIRECT:
+                visible = get_device(tensor.device).host_visible
+                node = value_node(tensor.node) if visible else None
+                found = [] if node is None else schedule.places_of(node)
+            if len(found) == 1:
+                routes.direct.append((name, found[0]))
+            else:
+                routes.copied.append((name, held))
+        devices = {tensor.device for _, tensor in self.shared}
+        return routes._replace(sent=not all([get_device(d).host_visible for d in devices]))
 
     @abstractmethod
-    def _results(self, ports: Sequence[Port]) -> Outputs:
-        """What the plan gives for the inputs that are held now."""
+    def _results(self, ports: Sequence[Port], given: Given = ()) -> Outputs:
+        """What the plan gives for the inputs that are held now, or given in their place."""
 
 
 def kind_and_rank(value: Any) -> Any:

@@ -9,7 +9,8 @@ for these numbers only. A sequence is a list of values, an absent optional is `N
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +37,27 @@ Items = list["Value"]  # a sequence
 Anything = "Value | Items | Nothing"
 
 
+class Sums(NamedTuple):
+    """Where real numbers are from: exact sums of bytes by a constant scale, a bias, and bounds.
+
+    Who quantises them takes the sums: two scales are one, and bounds are whole numbers.
+    """
+
+    total: Tensor  # with its channels at the end where the value has them there
+    scale: Tensor
+    bias: Tensor | None = None
+    low: float = -inf
+    high: float = inf
+
+    def within(self, low: float, high: float) -> Sums:
+        """The same within bounds."""
+        return self._replace(low=min(max(self.low, low), high), high=min(max(self.high, low), high))
+
+
 class Value:
     """One tensor of the model: lazy, and perhaps known on the host."""
 
-    __slots__ = ("_array", "_fold", "_last", "_tensor", "constant", "kind", "sources")
+    __slots__ = ("_array", "_fold", "_last", "_tensor", "constant", "kind", "sources", "sums")
 
     def __init__(
         self,
@@ -56,6 +74,7 @@ class Value:
             kind = kind_of_dtype(tensor.dtype) if tensor is not None else _kind(array)
         self.kind, self.sources, self.constant = kind, sources, constant
         self._last: Tensor | None = None
+        self.sums: Sums | None = None
 
     @classmethod
     def channels_last(cls, tensor: Tensor, kind: Kind | None = None) -> Value:

@@ -310,6 +310,9 @@ class Device(Protocol):
     def to_host(self, buffer: Buffer, shape: tuple[int, ...], dtype: DType) -> Array:
         """The values as a host array; it shares the buffer's memory if that is host-visible."""
 
+    def copied(self, buffer: Buffer, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The values as a host array that nobody else has."""
+
     def copy_from(
         self, other: Device, source: Buffer, shape: tuple[int, ...], dtype: DType
     ) -> Buffer:

@@ -161,6 +161,11 @@ class BaseDevice:
         self.copy_out(buffer, found)
         return found
 
+    def copied(self, buffer: Buffer, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The values as an array that nobody else has."""
+        found = self.to_host(buffer, shape, dtype)
+        return np.array(found) if self.host_visible else found
+
     def copy_from(
         self, other: Device, source: Buffer, shape: tuple[int, ...], dtype: DType
     ) -> Buffer:

@@ -263,6 +263,12 @@ class Tensor(TensorFields, Methods, Habits, Operators):
 
     def numpy(self) -> Array:
         """The value as a NumPy array of its own."""
+        entry = self.entry
+        if type(entry) is Fresh and OBSERVER.refuse is None and not SCOPES.open:
+            held: Any = entry.value
+            if held is not None:  # the result of a replay, in memory that nobody has an array of
+                shape, dtype, device = held[1]
+                return get_device(device).copied(held[0], shape, dtype)
         return np.array(self._outside())
 
     def item(self) -> Number:

@@ -49,6 +49,62 @@ def test_a_second_call_reuses_the_plan_and_reads_the_new_numbers() -> None:
     assert made.builds == 1
 
 
+@pytest.mark.parametrize("columns", [3, 8192])  # copied, and read where it is
+@pytest.mark.parametrize("kind", ["Neg", "Identity"])
+def test_calls_again_and_again_read_the_numbers_that_they_are_given(
+    kind: str, columns: int
+) -> None:
+    made, sign = load(simple(kind, shape=(2, columns))), -1 if kind == "Neg" else 1
+    before: list[tuple[Any, Any]] = []
+    for turn in range(12):
+        x = f(2, columns)
+        given = [
+            x, np.asfortranarray(x), f(4, columns)[::2] * 0 + x, np.repeat(x, 2, axis=0)[::2],
+            np.frombuffer(b"1" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape),
+        ][turn % 5]  # fmt: skip
+        found = made({"x0": given})["y"] if turn % 3 else made(given)["y"]
+        np.testing.assert_array_equal(found.numpy(), sign * x)
+        before.append((found, x.copy()))
+        if given.flags.writeable:
+            given[...] = 7
+    for found, x in before:
+        np.testing.assert_array_equal(found.numpy(), sign * x)
+        np.testing.assert_array_equal(np.asarray(found), sign * x)
+    assert made.builds == 1
+
+
+def test_a_call_like_the_latest_checks_what_others_check() -> None:
+    made = load(simple("Neg", shape=(2, 3)))
+    x = f(2, 3)
+    for _ in range(6):
+        made({"x0": x})
+    with pytest.raises(DTypeError):
+        made({"x0": x.astype(np.float64)})
+    with pytest.raises(ShapeError):
+        made({"x0": f(3, 3)})
+    with pytest.raises(ArgumentError):
+        made({"z": x})
+    with pytest.raises(ArgumentError):
+        made({})
+    with fg.config(poison=True):
+        np.testing.assert_array_equal(made({"x0": x})["y"].numpy(), -x)
+    np.testing.assert_array_equal(made(x0=x)["y"].numpy(), -x)
+    np.testing.assert_array_equal(made({"x0": x.tolist()})["y"].numpy(), -x)
+
+
+def test_a_places_error_names_its_node_in_every_call() -> None:
+    ports = [port("x0", shape=(4096, 4)), port("i", "int64", (2,))]
+    made = load(model(graph([node("Gather", "x0 i", "y")], ports, [port("y")])))
+    x = f(4096, 4)
+    for _ in range(6):
+        found = made({"x0": x, "i": np.array([1, 3])})["y"]
+    np.testing.assert_array_equal(found.numpy(), x[[1, 3]])
+    for _ in range(2):
+        with pytest.raises(FulguriteError, match="Gather"):
+            made({"x0": x, "i": np.array([1, 4096])})
+    np.testing.assert_array_equal(made({"x0": x, "i": np.array([0, -1])})["y"].numpy(), x[[0, -1]])
+
+
 def test_outputs_of_earlier_calls_stay_as_they_were() -> None:
     made = load(simple("Identity"))
     a, b = f(2, 3), f(2, 3)

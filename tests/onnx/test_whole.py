@@ -242,3 +242,51 @@ def test_quantised_pictures_keep_their_channels_last() -> None:
     d = np.lib.stride_tricks.sliding_window_view(d, (3, 3), (2, 3))[:, :, ::2, ::2].max((4, 5))
     want = whole(centred(d).mean((2, 3), keepdims=True))
     assert np.abs(found.astype(int) - want).max() <= 1  # a mean may be half of one
+
+
+@pytest.mark.parametrize("bounds", [None, "Relu", (0.0, 6.0), (-1.5, 0.7), (9.0, -9.0)])
+@pytest.mark.parametrize(("inner", "groups"), [(3, 1), (16, 1), (20, 20)])
+def test_sums_are_quantised_in_one_scale_within_their_bounds(
+    inner: int, groups: int, bounds: Any
+) -> None:
+    """Every step by itself under `exact`; else a number may be one off where it is halfway."""
+    outer = groups if groups > 1 else 16
+    x, w = hostile("uint8", 1, inner, 7, 9), hostile("int8", outer, inner // groups, 3, 3)
+    sw = np.geomspace(1e-4, 1e-3, outer).astype(np.float32)
+    bias = RNG.standard_normal(outer).astype(np.float32)
+    weights: dict[str, Any] = {"w": w, "sw": sw, "bias": bias, **SCALES}
+    nodes = [
+        node("DequantizeLinear", "x sa za", "f"), node("DequantizeLinear", "w sw", "g", axis=0),
+        node("Conv", "f g bias", "c", pads=[1, 1, 1, 1], group=groups),
+    ]  # fmt: skip
+    if bounds == "Relu":
+        nodes.append(node("Relu", "c", "r"))
+    elif bounds:
+        weights |= {"low": np.float32(bounds[0]), "high": np.float32(bounds[1])}
+        nodes.append(node("Clip", "c low high", "r"))
+    nodes.append(node("QuantizeLinear", "r sy za" if bounds else "c sy za", "y"))
+    total = real_convolution(
+        x.astype(np.int64) - 131, w.astype(np.int64), (1, 1, 1, 1), 1, groups
+    ).astype(np.float32)
+    real = total * (SCALES["sa"] * sw)[:, None, None] + bias[:, None, None]
+    if bounds:
+        low, high = (0, np.inf) if bounds == "Relu" else bounds
+        real = np.minimum(np.maximum(real, np.float32(low)), np.float32(high))
+    want = np.clip(np.round(real / SCALES["sy"]) + 131, 0, 255).astype(int)
+    with fg.config(tier="native", exact=True):
+        np.testing.assert_array_equal(built(nodes, {"x": x}, weights, "uint8"), want)
+    with fg.config(tier="native"):
+        found = built(nodes, {"x": x}, weights, "uint8").astype(int)
+    halfway = np.abs(np.abs(real / SCALES["sy"] % 1) - 0.5) < 1e-3
+    assert np.abs(found - want).max() <= 1 and np.array_equal(found[~halfway], want[~halfway])
+
+
+def test_sums_of_a_bias_that_floats_do_not_hold_are_exact() -> None:
+    x, w = hostile("uint8", 1, 16, 5, 5), hostile("int8", 16, 1, 3, 3)
+    bias = np.full(16, (1 << 30) + 1, np.int32)
+    weights: dict[str, Any] = {"w": w, "bias": bias, "one": np.float32(1), "s": np.float32(2.0**23)}
+    weights |= {"zx": np.uint8(0), "zw": np.int8(0)}
+    nodes = [node("QLinearConv", "x one zx w one zw s zx bias", "y", group=16)]
+    total = real_convolution(x.astype(np.int64), w.astype(np.int64), (0, 0, 0, 0), 1, 16) + bias[0]
+    want = np.clip(np.round(total.astype(np.float32) / np.float32(2.0**23)), 0, 255)
+    np.testing.assert_array_equal(built(nodes, {"x": x}, weights, "uint8"), want)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...core.dtype import DType, bfloat16, bool_, float64
 from ...core.node import Node
 from ...core.op import Op
-from ...core.ops.elementwise import BITCAST, CAST, DIV, POLYGAMMA, SHR, WHERE
+from ...core.ops.elementwise import BITCAST, CAST, DIV, MAX, MIN, POLYGAMMA, SHR, WHERE
 from ...core.ops.reduce import REDUCERS, identity_of
 from ...graph.ir.reshape_groups import CannotLower
 from .llvm.convert import (
@@ -18,6 +18,7 @@ from .llvm.convert import (
     round_small,
     saturated,
     to_memory,
+    unsaturated,
 )
 from .llvm.emitter import Emitter, Val, computing, scalar_type
 from .llvm.maths import EXPANSIONS, compare, intrinsic, select
@@ -29,14 +30,13 @@ def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
     op = node.op
     if any(s.dtype.kind == "c" for s in node.src) or node.dtype.kind == "c":
         raise CannotLower(f"{op} of complex numbers has no form in pairs")
+    if op in _BOUNDS and _has_bound(sources):
+        return _rounded(e, _bounded(e, op, sources), node)
     values = e.alike(*sources)
     dtype = values[-1].dtype
     if op in _OWN:
         return _OWN[op](e, node, values)
-    name = f"shr_{dtype.kind}" if op is SHR else op.name
-    if op.name == "pow" and dtype.kind in "iu":
-        name = "pow_int"
-    expand = EXPANSIONS.get(name)
+    expand = EXPANSIONS.get(_expanded_as(op, dtype))
     if expand is not None:
         return _rounded(e, expand(e, dtype, values), node)
     text = op.llvm.get(dtype.kind)
@@ -50,6 +50,13 @@ def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
     return _rounded(e, found, node)
 
 
+def _expanded_as(op: Op, dtype: DType) -> str:
+    """The name of an op's expansion."""
+    if op.name == "pow" and dtype.kind in "iu":
+        return "pow_int"
+    return f"shr_{dtype.kind}" if op is SHR else op.name
+
+
 def combine(e: Emitter, name: str, a: Val, b: Val) -> Val:
     """The op that a fold, scan or scatter of this name combines two values with."""
     a, b = e.alike(a, b)
@@ -58,6 +65,34 @@ def combine(e: Emitter, name: str, a: Val, b: Val) -> Val:
         return _call(e, text, [a, b])
     kind = e.type_of(a.dtype, a.vector)
     return Val(e.let(text.format(a.text, b.text, T=kind)), a.dtype, a.vector)
+
+
+def _has_bound(sources: list[Val]) -> bool:
+    """True if one of two floats is the same number in all lanes."""
+    return sources[0].vector is not sources[1].vector and sources[0].dtype.kind == "f"
+
+
+def _bounded(e: Emitter, op: Op, sources: list[Val]) -> Val:
+    """The larger or smaller of lanes and one number, in two instructions.
+
+    The machine's own gives lanes where both are zeros or one is NaN. What is left to do follows
+    from the number alone, once for a loop: a zero of its sign, or NaN where it is NaN.
+    """
+    (x,), (bound,) = [[s for s in sources if s.vector is vector] for vector in (True, False)]
+    limit, bits = e.splat(bound), x.dtype.bits
+    kind, words = e.type_of(x.dtype, True), f"<{e.lanes} x i{bits}>"
+    none = compare(e, "fcmp uno", limit, limit)
+    nan = e.let(f"sext {e.typed(none)} to {words}")
+    own = e.let(f"bitcast {e.typed(limit)} to {words}")
+    sign = e.let(f"and {words} {own}, splat (i{bits} {-1 << (bits - 1)})")
+    rest = e.let(f"or {words} {sign}, {nan}")
+    found = select(e, compare(e, _BOUNDS[op], limit, x), limit, x)
+    if op is MAX:
+        zero = e.let(f"bitcast {words} {rest} to {kind}")
+        return Val(e.let(f"fadd {kind} {found.text}, {zero}"), x.dtype, True)
+    made = e.let(f"bitcast {e.typed(found)} to {words}")
+    return Val(e.let(f"bitcast {words} {e.let(f'or {words} {made}, {rest}')} to {kind}"),
+               x.dtype, True)  # fmt: skip
 
 
 def identity(e: Emitter, name: str, dtype: DType, vector: bool) -> Val:
@@ -111,6 +146,9 @@ def _number(e: Emitter, value: Val, goal: DType) -> Val:
     elif have.kind == "f":
         return saturated(e, value, goal)
     elif goal.kind == "f":
+        was = unsaturated(e, value, goal)
+        if was is not None:
+            return was
         how = "sitofp" if have.kind == "i" else "uitofp"
     elif goal.bits == have.bits:
         return Val(value.text, goal, value.vector)
@@ -134,6 +172,7 @@ def _bitcast(e: Emitter, value: Val, node: Node) -> Val:
     return from_memory(e, value, target) if target.is_small_float else value
 
 
+_BOUNDS = {MAX: "fcmp ogt", MIN: "fcmp olt"}
 _OWN: dict[Op, Callable[[Emitter, Node, list[Val]], Val]] = {  # ops that need more than values
     CAST: lambda e, node, values: cast(e, values[0], node.src[0].dtype, node.dtype),
     BITCAST: lambda e, node, values: _bitcast(e, values[0], node),

@@ -73,23 +73,28 @@ class Depthwise:
 
 def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
     """A kernel as such sums, if it is that, and of a size that is worth it."""
-    sizes = [n for n in kernel.axes if isinstance(n, int)]
-    if len(sizes) != len(kernel.axes) or not all(sizes):
+    sizes = [n for n in kernel.axes if isinstance(n, int) and n]
+    if len(sizes) != len(kernel.axes):
         return None
     order = tuple([n for n in toposort([kernel.body]) if n.op is not SINK])
-    fold, lane = _sum_of_products(order), _lane(kernel.body.src)
+    fold = _sum_of_products(order)
+    lane = None if fold is None else _lane(kernel.body.src, order)
     if fold is None or lane is None or not _is_plain(order, lane):
         return None
     steps, free = dict(_steps(kernel.body.src[0].arg[1])), free_axes(order)
     rows = sorted(steps.keys() - {lane}, key=lambda axis: -steps[axis])
     line = Line(tuple(rows), tuple([sizes[a] for a in rows]), frozenset(rows[-1:]))
-    window = product(*[range(sizes[a]) for a in fold.arg[1]])
-    taps = tuple(
-        [dict(zip(fold.arg[1], tap, strict=True)) for tap in islice(window, FORM.most_taps + 1)]
-    )
+    taps = _taps(fold, sizes)
     stores = tuple(kernel.body.src)
     found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
     return found if _has_weights(found) and _is_worth_it(found) else None
+
+
+def _taps(fold: Node, sizes: Sequence[int]) -> tuple[dict[int, int], ...]:
+    """Places of a window, one more than may be taken at the most."""
+    window = product(*[range(sizes[a]) for a in fold.arg[1]])
+    places = islice(window, FORM.most_taps + 1)
+    return tuple([dict(zip(fold.arg[1], place, strict=True)) for place in places])
 
 
 def _sum_of_products(order: Sequence[Node]) -> Node | None:
@@ -118,12 +123,28 @@ def _is_worth_it(m: Depthwise) -> bool:
     return enough and len(m.taps) <= FORM.most_taps
 
 
-def _lane(stores: Sequence[Node]) -> int | None:
-    """The axis along which all results are neighbours, if places in memory are all there is."""
+def _lane(stores: Sequence[Node], order: Sequence[Node]) -> int | None:
+    """The axis along which all results are neighbours, if places in memory are all there is.
+
+    Results that are stored in another order (channels first) have the lanes of what is read.
+    """
     if not all(s.op is STORE for s in stores):
         return None
-    found = [{a for a, step in _steps(s.arg[1]) if step == 1} for s in stores]
-    return next(iter(set.intersection(*found)), None)
+    written = set.intersection(*[set(dict(_steps(s.arg[1]))) for s in stores])
+    loads = [n for n in order if n.op is LOAD and len(n.arg[1][1]) > 1]
+    found = [*_near(stores), *_near(loads)] if loads else []
+    return next((axis for axis in found if axis in written and _is_near(axis, loads)), None)
+
+
+def _near(nodes: Sequence[Node]) -> list[int]:
+    """The axes along which all of some loads or stores go from neighbour to neighbour."""
+    each = [{a for a, step in _steps(n.arg[1]) if step == 1} for n in nodes]
+    return sorted(set.intersection(*each))
+
+
+def _is_near(axis: int, loads: Sequence[Node]) -> bool:
+    """True if loads read neighbours along an axis, or one number."""
+    return all([dict(_steps(n.arg[1])).get(axis, 1) == 1 for n in loads])
 
 
 def _is_plain(order: Sequence[Node], lane: int) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from math import prod
 
-from ...core.node import Node
+from ...core.node import Node, toposort
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...graph.ir.affine import axes_of
 from ...graph.ir.queries import combined_loads, is_scatter, whole_axes
@@ -39,6 +39,8 @@ def vector_axis(
         costs = {a: _cost(a, order, free, sizes, table) for a in (best, *longer)}
         other = min(longer, key=costs.__getitem__, default=best)
         best = other if costs[other] * 2 < costs[best] else best
+    elif best is not None:
+        best = _along_sum(best, score, order, free, sizes, table)
     return None if best is None or sizes[best] < 2 else best
 
 
@@ -58,6 +60,38 @@ def _contiguous_elements(order: Sequence[Node], free: Free, sizes: Sequence[int]
                 for axis in axes_of(atom[1]):
                     score.setdefault(axis, 0)
     return score
+
+
+def _along_sum(
+    best: int, score: Mapping[int, int], order: Sequence[Node], free: Free, sizes: Sequence[int],
+    table: VectorTable,
+) -> int:  # fmt: skip
+    """The axis of a sum in the place of one along which its numbers would be gathered.
+
+    What a sum reads it reads for each of its terms: memory that others share is read again, so it
+    weighs more than what is stored once.
+    """
+    folds = [n for n in order if n.op is FOLD]
+    if len(folds) != 1 or best in folds[0].arg[1] or sizes[best] < table.lanes:
+        return best
+    loads = [n for n in toposort([folds[0].src[0]]) if n.op is LOAD]
+    terms = prod([sizes[a] for a in free[folds[0].src[0]]]) // table.lanes
+
+    def cost(axis: int) -> int:
+        rows = [1 if _is_row(n, axis, table) else table.gather_rows for n in loads]
+        joined = prod([sizes[a] for a in free[folds[0]]]) if axis in folds[0].arg[1] else 0
+        return terms * sum(rows) + table.reduce_rows * joined
+
+    others = [a for a in folds[0].arg[1] if score.get(a, 0) and sizes[a] >= table.lanes]
+    other = min(others, key=cost, default=best)
+    return other if cost(other) * 2 < cost(best) else best
+
+
+def _is_row(load: Node, axis: int, table: VectorTable) -> bool:
+    """True if lanes along an axis are one number or near each other in memory."""
+    steps = dict(load.arg[1][1])
+    inside = any(axis in axes_of(a[1]) for a in steps if isinstance(a, tuple))
+    return not inside and abs(steps.get(axis, 0)) <= table.near_steps
 
 
 def _cost(

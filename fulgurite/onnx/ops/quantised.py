@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import fulgurite as fg
 
+from ...config import current
 from ...tensor import Tensor
 from .. import types as t
 from ..table import Call, operator
 from ..types import CODED, Kind, kind_of
-from ..values import Dequantised, Value
+from ..values import Dequantised, Sums, Value
 from .casting import LARGEST, decode, encode
 from .movement import axis_of
 from .nn.convolution import convolved_bytes
 from .nn.normalization import wide
 from .whole import Whole, product, whole
+
+FEW_BIAS = 1 << 23  # that floats hold exactly, added to sums that they hold
 
 
 def limits(kind: Kind) -> tuple[int, int]:
@@ -78,8 +83,47 @@ def quantize_linear(op: Call) -> Value:
         return given.whole
     last = given.last if op[1].size == 1 else None
     x = given.tensor if last is None else last
-    made = _quantised(op, x, kind)
+    made = _of_sums(op, given.sums, kind) if given.sums is not None else None
+    made = _quantised(op, x, kind) if made is None else made
     return Value(made, kind) if last is None else Value.channels_last(made, kind)
+
+
+def number(op: Call, place: int) -> Any:
+    """An input that is one constant number, or 0 where there is none; None where it varies."""
+    if not op.has(place):
+        return np.float32(0)
+    value = op.value(place)
+    known = None if value.sources else value.known()
+    return None if known is None or known.size != 1 else np.float32(known.reshape(()))
+
+
+def _of_sums(op: Call, sums: Sums, kind: Kind) -> Tensor | None:
+    """Sums of bytes in another scale, as a quantised operator has them: both scales are one.
+
+    Rounding keeps order, so bounds are whole numbers; those beyond the limits of a kind are its
+    own. None where scales are no plain numbers, or where every step is wanted (`exact`).
+    """
+    scale, zero = number(op, 1), number(op, 2)
+    plain = kind.bits == 8 and op.kind(1) is t.FLOAT and not op.int("precision", 0)
+    if scale is None or zero is None or not plain or current().exact:
+        return None
+    if not 2.0**-100 < scale < 2.0**100:
+        return None
+    factor = sums.scale / float(scale)
+    op.build.keep(factor)
+    whole = sums.total.astype(fg.float32) * factor
+    if sums.bias is not None:
+        bias = sums.bias / float(scale)
+        op.build.keep(bias)
+        whole = whole + bias
+    whole = fg.round(whole) + float(zero)
+    low, high = (float(np.rint(np.float32(b) / scale) + zero) for b in (sums.low, sums.high))
+    least, most = limits(kind)
+    if low > least:
+        whole = fg.maximum(whole, low)
+    if high < most:
+        whole = fg.minimum(whole, high)
+    return clamped(whole, kind)
 
 
 def _quantised(op: Call, x: Tensor, kind: Kind) -> Tensor:
@@ -169,7 +213,11 @@ def left_factor(op: Call, place: int, zero: int) -> Whole:
 @operator("ConvInteger")
 def conv_integer(op: Call) -> Value:
     """A convolution of whole numbers around their zeros."""
-    return convolved_bytes(op, op.value(0), op.value(2) if op.has(2) else None, kernel(op, 1, 3))
+    zero = op.value(2) if op.has(2) else None
+    total = convolved_bytes(op, op.value(0), zero, kernel(op, 1, 3))
+    if total.last is not None:
+        return Value.channels_last(total.last.astype(fg.int32))
+    return Value(total.tensor.astype(fg.int32))
 
 
 def kernel(op: Call, place: int, zero: int) -> Whole:
@@ -206,6 +254,15 @@ def q_linear_mat_mul(op: Call) -> Value:
     return Value(requantised(total, scale, op[7], kind), kind)
 
 
+def _plus(sums: Tensor, bias: Tensor, known: Value) -> Tensor:
+    """Exact sums and a bias: in floats where they hold both."""
+    if sums.dtype is fg.int32:
+        return sums + bias
+    array = known.known() if not known.sources else None
+    few = array is not None and int(np.abs(array.astype(np.int64)).max(initial=0)) < FEW_BIAS
+    return sums + bias.astype(fg.float32) if few else sums.astype(fg.int32) + bias
+
+
 @operator("QLinearConv")
 def q_linear_conv(op: Call) -> Value:
     """A convolution of quantised numbers; the weights' scale may be one for each result."""
@@ -216,7 +273,7 @@ def q_linear_conv(op: Call) -> Value:
     along: Any = (-1,) if last is not None else (1, -1, *[1] * (len(total.shape) - 2))
     sums = total.tensor if last is None else last
     if op.has(8):
-        sums = sums + fg.reshape(op[8], along)
+        sums = _plus(sums, fg.reshape(op[8], along), op.value(8))
     w_factor = fg.reshape(wide(w_scale), along if w_scale.size > 1 else ())
     scale = _factor(x_scale) * w_factor / _factor(y_scale)
     if all(op.value(place).constant for place in (1, 4, 6)):

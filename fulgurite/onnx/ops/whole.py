@@ -21,7 +21,7 @@ from ...core.op import Array
 from ...runtime.device import get_device
 from ...tensor import Tensor
 from ..table import Call
-from ..values import Dequantised, Value
+from ..values import Dequantised, Sums, Value
 
 MOST_STEPS = (1 << 31) // (255 * 255)  # products of bytes around their zeros that fit an int32
 FEW_STEPS = (1 << 24) // (255 * 255)  # the same that floats hold exactly
@@ -155,7 +155,7 @@ def _by_fours(op: Call, a: Whole, b: Whole) -> Tensor:
 # --- real numbers that are kept as bytes ---------------------------------------------------------
 
 
-def real_product(op: Call, transposed: bool = False) -> Tensor | None:
+def real_product(op: Call, transposed: bool = False) -> Value | None:
     """A product of two dequantised matrices by their bytes; None if they are none."""
     a, b = op.value(0), op.value(1)
     if not (isinstance(a, Dequantised) and isinstance(b, Dequantised) and a.is_uniform):
@@ -168,7 +168,20 @@ def real_product(op: Call, transposed: bool = False) -> Tensor | None:
         return None
     right = whole(b.whole, b.zero, (-1, 1) if transposed else (-1,))
     total = product(op, whole(a.whole, a.zero), right.turned if transposed else right)
-    return total.astype(fg.float32) * scale_of(op, a, b, (-1,))
+    return scaled(total, scale_of(op, a, b, (-1,)), None, False, a, b)
+
+
+def scaled(
+    total: Tensor, scale: Tensor, bias: Tensor | None, last: bool, a: Dequantised, b: Dequantised,
+    known: bool = True,
+) -> Value:  # fmt: skip
+    """Sums as real numbers, which remember them where scales and bias (`known`) are constant."""
+    real = total.astype(fg.float32) * scale
+    real = real if bias is None else real + bias
+    found = Value.channels_last(real) if last else Value(real)
+    if a.scale.constant and b.scale.constant and known:
+        found.sums = Sums(total, scale, bias)
+    return found
 
 
 def scale_of(op: Call, a: Dequantised, b: Dequantised, shape: Any) -> Tensor:

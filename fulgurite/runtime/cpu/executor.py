@@ -264,13 +264,17 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        records = self.entry
-        if not records or poison:
+        addresses = None if poison else self.addresses(inputs)
+        if addresses is None:
             return self._run(inputs, values, poison)
-        addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
-        if 0 in addresses:
-            return self._run(inputs, values, False)
         return self.launch(addresses, [values[name] for name in self.names], self.places)
+
+    def addresses(self, inputs: Sequence[Buffer]) -> list[int] | None:
+        """Where inputs are, for a program that is one native call; None if it is not for these."""
+        if not self.entry:
+            return None
+        found = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
+        return None if 0 in found else found
 
     def places_of(self, names: Sequence[str]) -> list[int]:
         """The words of a frame where the values of these variables go."""

@@ -41,12 +41,13 @@ class MemoryStats:
 class Raw:
     """Memory had from the system: where it begins, aligned, and how much there is."""
 
-    __slots__ = ("address", "memory", "size")
+    __slots__ = ("address", "before", "memory", "size")
 
     def __init__(self, size: int) -> None:
         self.memory, self.size = np.empty(size, np.uint8), size
         start: int = self.memory.__array_interface__["data"][0]
-        self.address = start + -start % ALIGN
+        self.before = -start % ALIGN  # bytes that are not used
+        self.address = start + self.before
 
 
 class Block:
@@ -98,6 +99,13 @@ class BlockBuffer(HostBuffer):
                     block, self.raw = Block(self.raw, self._nbytes, self._give_back), None
                     self.exported = block.bytes().view(self.dtype).reshape(self.shape)
         return self.exported
+
+    def copied(self, shape: tuple[int, ...]) -> Array:
+        """Its values in an array of their own: nothing owns its memory for that."""
+        raw = self.raw
+        if raw is None or not self._nbytes:  # somebody has its array already
+            return np.array(self.array.reshape(shape))
+        return np.ndarray(shape, self.dtype, raw.memory, raw.before).copy()
 
     @property
     def nbytes(self) -> int:

@@ -64,6 +64,10 @@ class HostBuffer:
         """Bytes held."""
         return self.array.nbytes
 
+    def copied(self, shape: tuple[int, ...]) -> Array:
+        """Its values in an array of their own."""
+        return np.array(self.array.reshape(shape))
+
     def bytes(self) -> Array:
         """All of it as raw bytes, if its elements follow each other."""
         return self.array.reshape(-1).view(np.uint8)
@@ -181,6 +185,11 @@ class HostDevice(BaseDevice):
     def to_host(self, buffer: Any, shape: tuple[int, ...], dtype: DType) -> Array:
         """The buffer's own array."""
         found: Array = buffer.array.reshape(shape)
+        return found
+
+    def copied(self, buffer: Any, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The values in an array of their own."""
+        found: Array = buffer.copied(shape)
         return found
 
     def contiguous(self, buffer: Any) -> HostBuffer:

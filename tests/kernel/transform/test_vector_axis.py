@@ -52,6 +52,16 @@ def test_an_axis_too_short_for_lanes_leaves_them_to_a_longer_one() -> None:
     assert chosen(ones(3, 3).sum(axis=1)) == (3, [3])  # no longer one
 
 
+def test_lanes_run_along_a_sum_whose_terms_would_be_gathered() -> None:
+    """Squared distances read rows of both again for every result."""
+    a, b = ones(30, 64), ones(40, 64) * 1
+    assert chosen(((a[:, None] - b[None]) ** 2).sum(-1)) == (64, [30, 40])
+    assert chosen(fg.max(fg.abs(a[:, None] - b[None]), axis=-1)) == (64, [30, 40])
+    short = ones(30, 4)
+    assert chosen(((short[:, None] - ones(40, 4)[None]) ** 2).sum(-1))[0] == 40
+    assert chosen(((a.mT[:, :, None] - ones(64, 40)[:, None]) ** 2).sum(0))[0] == 40  # neighbours
+
+
 def turned(x: fg.Tensor) -> int | None:
     """The size of the axis that a map reads across, if it does."""
     order, free, sizes = read(x)

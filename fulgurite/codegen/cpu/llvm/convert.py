@@ -384,4 +384,23 @@ def saturated(e: Emitter, value: Val, goal: DType) -> Val:
     if top != high:
         beyond = compare(e, "fcmp ogt", value, most)
         found = select(e, beyond, e.const(high, goal, vector), found)
-    return found if wide is goal else _as(e, "trunc", found, goal)
+    if wide is goal:
+        return found
+    found = _as(e, "trunc", found, goal)
+    e.clamped[found.text] = x
+    return found
+
+
+def unsaturated(e: Emitter, value: Val, goal: DType) -> Val | None:
+    """A small whole number as a float, where it was one: that without its fraction.
+
+    A number that goes through a byte on its way (a quantised sum) stays in its lanes.
+    """
+    x = e.clamped.get(value.text)
+    if x is None or x.dtype is not goal or x.vector is not value.vector:
+        return None
+    kind = e.type_of(goal, x.vector)
+    name = f"llvm.trunc.{e.suffix(goal, x.vector)}"
+    whole = e.call(kind, name, e.typed(x))
+    zero = e.const(0.0, goal, x.vector)  # of which no whole number is the negative one
+    return Val(e.let(f"fadd {kind} {whole}, {zero.text}"), goal, x.vector)

@@ -62,6 +62,7 @@ class Emitter:
         self._names = 0
         self._block = "entry"
         self._pinned: list[dict[tuple[str, str], Val]] = [{}]  # splats, by open loop
+        self.clamped: dict[str, Val] = {}  # of small whole numbers, the floats they were
 
     # --- names and types -------------------------------------------------------------------------
 

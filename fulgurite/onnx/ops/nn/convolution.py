@@ -22,7 +22,7 @@ from ...errors import ModelError
 from ...table import Call, operator
 from ...values import Dequantised, Value
 from ..movement import padded
-from ..whole import FEW_STEPS, MOST_STEPS, Whole, product, scale_of, whole
+from ..whole import FEW_STEPS, MOST_STEPS, Whole, product, scale_of, scaled, whole
 from ..windows import Windows, windows
 from .normalization import along
 
@@ -210,13 +210,16 @@ def real_convolution(op: Call) -> Tensor | Value | None:
     total = convolved_bytes(op, x.whole, x.zero, weight)
     last, along = total.last, (-1, *[1] * (len(x.shape) - 2))
     sums, shape = (total.tensor, along) if last is None else (last, (-1,))
-    y = sums.astype(fg.float32) * scale_of(op, x, w, shape)
-    y = y + fg.reshape(op[2], shape) if op.has(2) else y
-    return y if last is None else Value.channels_last(y)
+    bias = fg.reshape(op[2], shape) if op.has(2) else None
+    known = not op.has(2) or op.value(2).constant
+    return scaled(sums, scale_of(op, x, w, shape), bias, last is not None, x, w, known)
 
 
 def convolved_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Value:
-    """The exact sums of a convolution of bytes, its channels at the end where that is quicker."""
+    """The exact sums of a convolution of bytes, its channels at the end where that is quicker.
+
+    They are int32, or whole numbers in floats where these hold them.
+    """
     total = _rows_of_bytes(op, x, zero, w)
     if total is not None:
         return Value.channels_last(total)
@@ -279,7 +282,7 @@ def _depthwise_rows(op: Call, x: Whole, w: Whole, found: Windows) -> Tensor:
         if w.constant and x.fixed:
             op.build.keep(surplus)
         total = total - surplus
-    return total.astype(fg.int32)
+    return total
 
 
 def _byte_windows(op: Call, shape: Any, weight: Any, words: bool) -> Windows | None:

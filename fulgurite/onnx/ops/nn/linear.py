@@ -13,27 +13,36 @@ from ....core.op import Array
 from ....tensor import Tensor
 from ...errors import ModelError
 from ...table import Call, operator
+from ...values import Value
 from ..whole import real_product
 
 
 @operator("MatMul")
-def mat_mul(op: Call) -> Tensor:
+def mat_mul(op: Call) -> Tensor | Value:
     """Matrices multiplied, as NumPy does."""
     found = real_product(op)
     return fg.matmul(op[0], op[1]) if found is None else found
 
 
 @operator("Gemm")
-def gemm(op: Call) -> Tensor:
+def gemm(op: Call) -> Tensor | Value:
     """alpha A B + beta C."""
     if not op.int("transA") and op.float("alpha", 1.0) == op.float("beta", 1.0) == 1:
         found = real_product(op, bool(op.int("transB")))
         if found is not None:
-            return found + op[2] if op.has(2) else found
+            return _plus(op, found) if op.has(2) else found
     a, b = op[0], op[1]
     a = fg.matrix_transpose(a) if op.int("transA") else a
     b = fg.matrix_transpose(b) if op.int("transB") else b
     return scaled_product(a, b, op.maybe(2), op.float("alpha", 1.0), op.float("beta", 1.0))
+
+
+def _plus(op: Call, product: Value) -> Value:
+    """A product of dequantised matrices and a bias."""
+    found = Value(product.tensor + op[2])
+    if product.sums is not None and op.value(2).constant:
+        found.sums = product.sums._replace(bias=op[2])
+    return found
 
 
 def scaled_product(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float) -> Tensor:

@@ -91,6 +91,24 @@ def test_what_is_computed_before_and_after_the_sum_is_part_of_the_kernel(channel
     assert np.array_equal(found, np.maximum(exact, 0) + kept) and len(kernels) == 1
 
 
+@pytest.mark.parametrize("channels", [16, 37])
+@pytest.mark.parametrize("order", [(0, 3, 1, 2), (3, 0, 2, 1)])
+def test_results_with_their_channels_first_have_the_lanes_of_what_is_read(
+    channels: int, order: Any
+) -> None:
+    """Else every number is summed by itself: ten times the time."""
+    size, stride = (3, 3), (2, 1)
+    x, w = images((2, 9, 11, channels), size)
+    a, c = fg.Tensor(x, device="cpu").realize(), fg.Tensor(w, device="cpu").realize()
+    lazy = fg.relu(fg.permute_dims(sums(a, c, size, stride, (1, 1)), order)).astype(fg.uint8)
+    made, _ = lowered(lazy)
+    shape = find_depthwise(made)
+    assert shape is not None and shape.lanes == channels
+    (found,), kernels = run(lazy, machine=target())
+    exact = np.clip(wanted(x, w, size, stride, (1, 1)), 0, 255).transpose(order)
+    assert np.array_equal(found, exact) and len(kernels) == 1
+
+
 def test_hostile_numbers_are_those_of_the_reference() -> None:
     x, w = images((1, 8, 9, 21), (3, 3))
     x[0, 2, 3, :6] = np.inf, -np.inf, np.nan, -0.0, 1e-45, 3e38
