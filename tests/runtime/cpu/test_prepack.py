@@ -351,3 +351,38 @@ def test_derived_values_know_when_they_are_stale() -> None:
     del buffer
     gc.collect()
     assert again.stale
+
+
+def test_a_program_of_other_sizes_writes_records_when_it_runs_and_once() -> None:
+    w = weight(K, N)
+    x = fg.Var("rows", 2, 64)
+    whole = array(64, K)
+    schedule = fg.schedule(fg.tanh(fg.from_numpy(whole)[: x.bind(20)] @ w))
+    schedule.compile(any_size=True)
+    for rows in (20, 21, 33, 20, 41):
+        (found,) = schedule.bound({"rows": rows}).run()
+        np.testing.assert_allclose(
+            found.numpy(), np.tanh(whole[:rows] @ w.numpy()), rtol=1e-4, atol=1e-5
+        )
+    executor = schedule.compile().executor
+    programs = {rows: executor.at({"rows": rows}) for rows in (33, 41)}  # without packed operands
+    assert all("records" not in vars(program) for program in programs.values())
+    entries: list[int] = []
+    gate = threading.Barrier(8)
+
+    def ask() -> None:
+        gate.wait()
+        entries.append(programs[33].entry)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {*entries} == {programs[33].records[0].buffer_info()[0]} == {*programs[33].launched}
+    for rows, program in programs.items():  # the other is made from one that has records by now
+        inputs = schedule._inputs(schedule._parts[0], {})[0]
+        (plain,) = program.run(inputs, {"rows": rows}, False)
+        np.testing.assert_allclose(
+            plain.array, np.tanh(whole[:rows] @ w.numpy()), rtol=1e-4, atol=1e-5
+        )
