@@ -131,7 +131,7 @@ def _form_of(made: Any) -> tuple[PrepackedForm, Native] | None:
 
 def _pack(program: Program, buffer: Any, form: PrepackedForm) -> Block:
     """Pack an operand: one launch, over a frame of its own."""
-    block, numbers = POOL.block(form.nbytes), form.pack_numbers
+    block, numbers = POOL.lasting(form.nbytes), form.pack_numbers
     symbol, units, shared = form.pack
     tail = [0, 1, *numbers]  # slots of its params
     words = array("q", [SLOTS, SLOTS + 2, SLOTS + 2, SLOTS + 4, LAUNCH, 8 + len(tail)])

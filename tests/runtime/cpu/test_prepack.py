@@ -105,11 +105,19 @@ def test_a_prepacked_form_is_kept_on_disk_with_its_kernel() -> None:
     assert restored(json.loads(json.dumps(dump(native)))) == native
 
 
-def test_few_rows_read_weights_where_they_are() -> None:
-    for rows in (2, 4, 8):
-        schedule, *_ = layer(rows)
-        plain_runs(schedule, 4)
-        assert held(schedule).packed == []
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 6, 7, 8])
+def test_few_rows_read_panels_too_and_bits_are_those_of_memory_in_place(
+    rows: int, turned: bool
+) -> None:
+    x, w = array(rows, 333), array(*((77, 333) if turned else (333, 77)), seed=4)
+    x[0, :3], w[1, :3] = (np.inf, np.nan, -0.0), (1e-42, -np.inf, 0.0)
+    c = fg.tensor(w).realize()
+    schedule = fg.schedule(fg.from_numpy(x) @ (c.mT if turned else c) + 1)
+    first, *others = plain_runs(schedule, 4)
+    for found in others:
+        np.testing.assert_array_equal(found, first)
+    assert turned or len(held(schedule).packed) == 1
 
 
 @pytest.mark.parametrize("k", [37, 96, 640, 1031])
