@@ -212,6 +212,8 @@ class _Part:
             held, mark, runner = settled
             if not changed and (held is None or held is not holding.held or mark != DERIVED.mark):
                 mark, runner = DERIVED.mark, holding.of(device, executor, memory)
+                if holding.held is not None and hasattr(runner, "at"):  # one for every size
+                    runner = runner.at(values)
                 settled = holding.held, mark, runner
             plan.runs += 1
             try:

@@ -124,6 +124,8 @@ class Program:
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         self.resizes = False  # is it one of a program's many sizes?
         self._source: Program | None = None  # of one whose records are not written yet
+        # by layout, the workspace and the idle frames of this program for other sizes
+        self._framed: dict[int, tuple[Layout, int, list[Frame]]] = {}
         KEEPERS.add(self)
 
     @property
@@ -239,9 +241,21 @@ class Program:
         if layout is self.layout and made.workspace <= self.workspace:
             made.workspace = self.workspace
         else:
-            made._idle, made.resizes = [], True
+            made._share_frames(layout)
         KEEPERS.add(made)
         return made
+
+    def _share_frames(self, layout: Layout) -> None:
+        """Use the frames of the sizes that have this layout, if their workspace is large enough."""
+        self.resizes = True
+        _, workspace, self._idle = self._framed.get(id(layout), (layout, -1, []))
+        if self.workspace <= workspace:
+            self.workspace = workspace
+            return
+        self._idle = []
+        if len(self._framed) >= FRAMED:
+            self._framed.clear()
+        self._framed[id(layout)] = layout, self.workspace, self._idle
 
     if not TYPE_CHECKING:
 
