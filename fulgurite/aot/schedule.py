@@ -220,8 +220,10 @@ class _Part:
                 inputs, runner = self.latest(memory, changed), _Runner(executor, None, values)
                 settled = None, 0, runner
             elif held is None or held is not holding.held or mark != DERIVED.mark:
-                mark = DERIVED.mark
-                runner = _Runner(holding.of(device, executor, memory), memory, values)
+                mark, found = DERIVED.mark, holding.of(device, executor, memory)
+                if holding.held is not None and hasattr(found, "at"):  # one for every size
+                    found = found.at(values)
+                runner = _Runner(found, memory, values)
                 settled = holding.held, mark, runner
             plan.runs += 1
             try:
@@ -301,6 +303,7 @@ class TensorSchedule:
         self._plain = 0  # runs in a row that did not ask what changed
         self._asked = False  # did any?
         self._replay: Replay | None = None  # once runs keep nothing, if there is only one part
+        self._unbound: list[Node] | None = None  # its roots for any values of variables
         self.ran: tuple[int, ...] = ()  # the items that the last run ran
         _schedules.add(self)
 
@@ -395,13 +398,16 @@ class TensorSchedule:
         made = copy(self)
         made.after_fork()
         made._parts, made._copies, made._replay = [copy(part) for part in self._parts], {}, None
-        with FORK_LOCK:
-            from ..jit import dynamic_shapes
-        shapes = [dynamic_shapes.unbound(root.shape) for root in self._roots]
-        made._roots = [  # of which only that is read
-            param(0, shape, root.dtype, None)
-            for root, shape in zip(self._roots, shapes, strict=True)
-        ]
+        if self._unbound is None:
+            with FORK_LOCK:
+                from ..jit import dynamic_shapes
+            shapes = [dynamic_shapes.unbound(root.shape) for root in self._roots]
+            self._unbound = [  # of which only that is read
+                param(0, shape, root.dtype, None)
+                for root, shape in zip(self._roots, shapes, strict=True)
+            ]
+        made._roots = self._unbound
+        made._plain = self._plain if self._asked else PATIENCE  # what nobody asked of this one
         for part in made._parts:
             known = part.normal.values
             part.normal = part.normal._replace(values={n: values.get(n, known[n]) for n in known})

@@ -618,3 +618,16 @@ def test_only_named_host_functions_are_saved(tmp_path: Path) -> None:
         del HOST_FUNCTIONS["tests.shipped"]
     with pytest.raises(FulguriteError, match=r"tests\.shipped"):
         fg.load_schedule(tmp_path / "plan").run(x)
+
+
+@pytest.mark.device("cpu")
+def test_a_schedule_for_other_sizes_keeps_nothing_unless_it_was_asked_what_changed() -> None:
+    whole = np.arange(12, dtype=np.float32)
+    size = fg.Var("n", 2, 12)
+    schedule = fg.schedule(fg.from_numpy(whole)[: size.bind(4)] * 2)
+    schedule.compile(any_size=True)
+    other = schedule.bound({"n": 7})
+    assert other.run()[0].tolist() == (whole[:7] * 2).tolist() and other._replay is not None
+    whole[0] = 5
+    assert other.run(changed_only=True)[0].tolist() == (whole[:7] * 2).tolist()
+    assert schedule.run()[0].tolist() == (whole[:4] * 2).tolist()

@@ -155,6 +155,7 @@ class GemmTiling:
     direct_chain_steps: int = 16  # pieces or steps of k in one chain of additions
 
     # micro-kernels
+    fetch_lines_blocks: int = 2  # register blocks at most that prefetch a panel by several lines
     fetch_half_line_blocks: int = 6  # register blocks that prefetch a panel by halves of a line
     near_depth_steps: int = 256  # rows of a dense operand that are not near by chance
     near_row_bytes: int = 1024  # between rows that the host prefetches by itself

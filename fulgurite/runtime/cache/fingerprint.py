@@ -71,14 +71,23 @@ def content_digest(found: list[Source], package: str = PACKAGE) -> str:
     """A digest of names and bytes: the same wherever the same package is."""
     state = blake2b(digest_size=16)
     for source in found:
-        file = os.open(f"{package}/{source.path}", os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        try:
-            data = os.read(file, source.size + 1)  # short only if somebody writes to it
-        finally:
-            os.close(file)
-        state.update(f"{source.path}\n{len(data)}\n".encode())
-        state.update(data)
+        known = _read.get((package, source))
+        if known is None:
+            known = _read[package, source] = _file_digest(f"{package}/{source.path}", source.size)
+        state.update(f"{source.path}\n{known}\n".encode())
     return state.hexdigest()
+
+
+_read: dict[tuple[str, Source], str] = {}  # digests of files, while their status is the same
+
+
+def _file_digest(path: str, size: int) -> str:
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        data = os.read(file, size + 1)  # short only if somebody writes to it
+    finally:
+        os.close(file)
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 def is_stale(found: list[Source], loaded: int) -> bool:

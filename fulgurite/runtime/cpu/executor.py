@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import compress, count, starmap
@@ -61,6 +61,7 @@ from .threads import Workers
 if TYPE_CHECKING:
     from ..derived import Derived
 
+_LATE = ("records", "entry", "segments", "launched")  # of a resized program, until it runs
 FRAMED = 8  # programs for one size of many that keep frames between their runs
 _FRAMED: deque[ref[Program]] = deque()
 
@@ -122,6 +123,9 @@ class Program:
         self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         self.resizes = False  # is it one of a program's many sizes?
+        self._source: Program | None = None  # of one whose records are not written yet
+        # by layout, the workspace and the idle frames of this program for other sizes
+        self._framed: dict[int, tuple[Layout, int, list[Frame]]] = {}
         KEEPERS.add(self)
 
     @property
@@ -215,41 +219,76 @@ class Program:
         """This program for other sizes: its records, with the numbers of other launches.
 
         None unless it is one native call to fresh outputs whose launches take as many numbers.
-        With the same layout both use the same frames.
+        With the same layout both use the same frames. Records are written when they are first
+        needed: a program that runs with prepacked operands needs none without.
         """
-        if not self.entry or self.loops:
+        source = self._source or self
+        if not source.entry or source.loops:
             return None
-        words = array("q", self.records[0])
-        changed = [*compress(count(), map(is_not, self.code, code))]
-        known: dict[tuple[int, int], list[Any]] = {}  # launches of kernels that come often
-        for number in changed:
-            old, new = self.code[number], code[number]
-            launches = known.get((id(old), id(new)))
-            if launches is None:
-                assert isinstance(old, Native), "a program of one call has no host steps"
-                if not isinstance(new, Native) or not _is_alike(old, new):
-                    return None
-                launches = [
-                    array("q", (self.address(symbol), units, shared))
-                    for symbol, units, shared in new.launches
-                ]
-                known[id(old), id(new)] = launches = [array("q", new.numbers), *launches]
-            self.frame_layout.patch(words, self.starts[number], launches)
+        pairs = {(id(old), id(new)): (old, new)
+                 for old, new in zip(source.code, code, strict=True)}  # fmt: skip
+        if not all([is_alike(old, new) for old, new in pairs.values()]):
+            return None
         made = copy(self)
+        for late in _LATE:
+            made.__dict__.pop(late, None)
+        made._source = source
         made._schedule, made.code, made.layout = schedule, code, layout
         native: Any = [*{id(c): c for c in code}.values()]
         made.workspace = max([c.workspace for c in native], default=0)
         made.shares = any([launch[2] for c in native for launch in c.launches])
         made.made = [*map(results, self.made)]
-        made.records, made.entry = [words], words.buffer_info()[0]
-        made.segments = [made.entry]
-        made.launched = {made.entry: next(iter(self.launched.values()))}
         if layout is self.layout and made.workspace <= self.workspace:
             made.workspace = self.workspace
         else:
-            made._idle, made.resizes = [], True
+            made._share_frames(layout)
         KEEPERS.add(made)
         return made
+
+    def _share_frames(self, layout: Layout) -> None:
+        """Use the frames of the sizes that have this layout, if their workspace is large enough."""
+        self.resizes = True
+        _, workspace, self._idle = self._framed.get(id(layout), (layout, -1, []))
+        if self.workspace <= workspace:
+            self.workspace = workspace
+            return
+        self._idle = []
+        if len(self._framed) >= FRAMED:
+            self._framed.clear()
+        self._framed[id(layout)] = layout, self.workspace, self._idle
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The records of a resized program; of two threads that ask at once one writes them."""
+            if name not in _LATE:
+                raise AttributeError(f"a program has no {name!r}")
+            known = self.__dict__
+            (words,) = known.setdefault("records", [self._patched()])
+            source, entry = self._source, words.buffer_info()[0]
+            if source is not None:
+                launched = {entry: next(iter(source.launched.values()))}
+                known |= {"entry": entry, "segments": [entry], "launched": launched}
+                self._source = None
+            return known[name]
+
+    def _patched(self) -> Words:
+        """The records of the program that it was made from, with its own numbers."""
+        source = self._source
+        if source is None:  # another thread was quicker
+            return self.records[0]
+        words = array("q", source.records[0])
+        known: dict[tuple[int, int], list[Any]] = {}  # launches of kernels that come often
+        for number in compress(count(), map(is_not, source.code, self.code)):
+            old, new = source.code[number], self.code[number]
+            launches = known.get((id(old), id(new)))
+            if launches is None:
+                assert isinstance(new, Native), "a program of one call has no host steps"
+                launches = [array("q", (self.address(symbol), units, shared))
+                            for symbol, units, shared in new.launches]  # fmt: skip
+                known[id(old), id(new)] = launches = [array("q", new.numbers), *launches]
+            self.frame_layout.patch(words, source.starts[number], launches)
+        return words
 
     def _first_over(self, code: Sequence[Step]) -> int:
         """The first segment that writes over an input; -1: none does."""
@@ -597,10 +636,14 @@ class Program:
 Step = Native | Inlined | StepCode
 
 
-def _is_alike(old: Native, new: Native) -> bool:
+def is_alike(old: Any, new: Any) -> bool:
     """True of launches of as many phases and numbers: their records have one length."""
-    return old is new or (
-        len(old.launches) == len(new.launches)
-        and len(old.numbers) == len(new.numbers)
-        and old.variables == new.variables
-    )
+    return old is new or signature_of([old]) == signature_of([new]) != (None,)
+
+
+def signature_of(code: Iterable[Any]) -> Hashable:
+    """What code of one call has in common with that of other sizes that it can be made from."""
+    return tuple([
+        (len(c.launches), len(c.numbers), c.variables) if isinstance(c, Native) else None
+        for c in code
+    ])  # fmt: skip

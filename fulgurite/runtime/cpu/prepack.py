@@ -10,14 +10,14 @@ written over (runtime/derived.py).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from ...codegen.cpu.driver import END, LAUNCH, SLOTS
 from ..derived import DERIVED, Derived
 from ..device import Buffer, is_shared
-from .executor import Program
+from .executor import Program, signature_of
 from .objects import Native, PrepackedForm
 from .pool import POOL, Block
 
@@ -32,7 +32,11 @@ class HeldInputs:
         # weak: who may write over one decides by who else holds it
         self.inputs = {i: ref(b) for i, b in inputs.items() if not is_shared(b)}
         self._made: dict[Any, Any] = {}  # of each executor that which runs in its place
-        self._latest: dict[tuple[int, ...], Program] = {}  # by the items that read what is packed
+        # by the items that read what is packed, and by the launches of kernels
+        self._latest: dict[Hashable, Program] = {}
+        self._packings: dict[Hashable, int] = {}  # ways to pack an operand, numbered
+        # what is packed, by item and way
+        self._operands: WeakValueDictionary[tuple[int, int], Derived] = WeakValueDictionary()
 
     def of(self, executor: Any) -> Any:
         """Who runs in the place of an executor."""
@@ -57,14 +61,50 @@ class HeldInputs:
     def _held(self, executor: Any) -> Any:
         if not isinstance(executor, Program):  # one that has a program for each size, or none
             return executor.held(self) if hasattr(executor, "held") else executor
-        code, packed = _prepacked(executor, self.inputs)
+        code, packed = self._prepacked(executor)
         return self._program(executor, code, packed) if packed else executor
+
+    def _prepacked(self, program: Program) -> tuple[list[Any], dict[int, Derived]]:
+        """The code of a program with prepacked forms, and by item the operands of these."""
+        code: list[Any] = list(program.code)
+        packed: dict[int, Derived] = {}
+        over = {source for _, source in program.aliases}  # of inputs that it writes
+        kernels = {id(made): made for made in code}
+        forms = {key: _form_of(made) for key, made in kernels.items()}
+        ways = {key: self._way(found[0]) for key, found in forms.items() if found is not None}
+        for number, (item, made) in enumerate(zip(program.items, code, strict=True)):
+            found = forms[id(made)]
+            if found is None or found[0].param >= len(item.reads):
+                continue
+            slot = item.reads[found[0].param]
+            buffer: Any = self.inputs[slot]() if slot in self.inputs and slot not in over else None
+            if buffer is None or not buffer.address or found[0].nbytes > MOST * buffer.nbytes:
+                continue
+            packed[number] = self._operand(program, buffer, found[0], (number, ways[id(made)]))
+            code[number] = found[1]
+        return code, packed
+
+    def _way(self, form: PrepackedForm) -> int:
+        """The number of a way to pack an operand."""
+        key = form.param, form.pack[0], form.pack_numbers
+        return self._packings.setdefault(key, len(self._packings))
+
+    def _operand(
+        self, program: Program, buffer: Any, form: PrepackedForm, key: tuple[int, int]
+    ) -> Derived:
+        """The packed operand of a buffer, which programs share."""
+        found = self._operands.get(key)
+        if found is None or found.stale:
+            found = self._operands[key] = DERIVED.get(
+                buffer, (form.pack[0], form.pack_numbers), lambda: _pack(program, buffer, form)
+            )
+        return found
 
     def _program(
         self, program: Program, code: Sequence[Any], packed: Mapping[int, Derived]
     ) -> Program:
         """A program with prepacked forms; of other sizes it is the latest with other numbers."""
-        known = tuple(packed)
+        known = tuple(packed), signature_of({id(c): c for c in code}.values())
         latest, results = self._latest.get(known), {result[0]: result for result in program.made}
         made = None
         if latest is not None and latest.items is program.items and latest.packed == packed:
@@ -80,40 +120,18 @@ class HeldInputs:
         return made
 
 
-def _prepacked(
-    program: Program, inputs: Mapping[int, ref[Buffer]]
-) -> tuple[list[Any], dict[int, Derived]]:
-    """The code of a program with prepacked forms, and by item the operands of these."""
-    code: list[Any] = list(program.code)
-    packed: dict[int, Derived] = {}
-    over = {source for _, source in program.aliases}  # of inputs that it writes
-    forms: dict[int, Native] = {}  # of each kernel, once
-    for number, (item, made) in enumerate(zip(program.items, code, strict=True)):
-        form = made.prepacked if isinstance(made, Native) else None
-        if form is None or form.param >= len(item.reads):
-            continue
-        slot = item.reads[form.param]
-        buffer: Any = inputs[slot]() if slot in inputs and slot not in over else None
-        if buffer is None or not buffer.address or form.nbytes > MOST * buffer.nbytes:
-            continue
-        packed[number] = _operand(program, buffer, form)
-        if id(made) not in forms:
-            forms[id(made)] = made._replace(
-                launches=form.launches, numbers=form.numbers, workspace=form.workspace
-            )
-        code[number] = forms[id(made)]
-    return code, packed
-
-
-def _operand(program: Program, buffer: Any, form: PrepackedForm) -> Derived:
-    """The packed operand of a buffer, which programs share."""
-    key = form.pack[0], form.pack_numbers
-    return DERIVED.get(buffer, key, lambda: _pack(program, buffer, form))
+def _form_of(made: Any) -> tuple[PrepackedForm, Native] | None:
+    """The prepacked form of a kernel that has one, and its code in that form."""
+    form = made.prepacked if isinstance(made, Native) else None
+    if form is None:
+        return None
+    code = made._replace(launches=form.launches, numbers=form.numbers, workspace=form.workspace)
+    return form, code
 
 
 def _pack(program: Program, buffer: Any, form: PrepackedForm) -> Block:
     """Pack an operand: one launch, over a frame of its own."""
-    block, numbers = POOL.block(form.nbytes), form.pack_numbers
+    block, numbers = POOL.lasting(form.nbytes), form.pack_numbers
     symbol, units, shared = form.pack
     tail = [0, 1, *numbers]  # slots of its params
     words = array("q", [SLOTS, SLOTS + 2, SLOTS + 2, SLOTS + 4, LAUNCH, 8 + len(tail)])

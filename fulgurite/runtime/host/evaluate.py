@@ -77,4 +77,6 @@ def _value(var: Node, known: Mapping[str, int]) -> Node:
 
 def size_value(size: Node, values: Mapping[str, int]) -> int:
     """The value of a symbolic size once the variables are known."""
+    if size.op is VAR and size.arg[1] <= values.get(size.arg[0], size.arg[1] - 1) <= size.arg[2]:
+        return int(values[size.arg[0]])
     return int(evaluate([size], variables=values)[0])

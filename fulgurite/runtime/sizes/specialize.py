@@ -14,7 +14,6 @@ import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from operator import le
 from typing import Any, TypeAlias
 
@@ -34,7 +33,6 @@ NEAR = 4  # a choice by costs holds until a size is off by so many times
 FEW = 9  # rows that kernels write out: such sizes have forms of their own
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
-MOST_TRIED = 4  # plans of other sizes, for one whose launches are as many
 MOST_KNOWN = 256  # plans, launches and layouts that are remembered of one text
 
 
@@ -284,6 +282,7 @@ class SizedPlan:
         self.distinct = [*dict.fromkeys(self.kernels)]
         self.at_sizes = ScheduleOfSizes(schedule, self.names)
         self._plans: dict[tuple[int, ...], Plan] = {}
+        self._latest: dict[Hashable, Plan] = {}  # by the launches of its kernels
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes with room to grow
         self.lock = threading.RLock()
 
@@ -333,7 +332,7 @@ class SizedPlan:
 
     def _made(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
-        from ..cpu.executor import Program
+        from ..cpu.executor import Program, signature_of
 
         forms = {kernel: kernel.form(values) for kernel in self.distinct}
         if None in forms.values():
@@ -343,18 +342,20 @@ class SizedPlan:
         code: Any = [known[kernel] for kernel in self.kernels]
         layout = self._laid_out(values)
         of_sizes = self.at_sizes  # not this plan: nothing holds itself
-        results = of_sizes.results_at(values) if self._plans else None
-        for known_plan in islice(reversed(self._plans.values()), MOST_TRIED):
-            if not isinstance(known_plan.executor, Program) or results is None:
-                break
-            executor: Any = known_plan.executor.resized(
-                lambda: of_sizes.at(values), results, code, layout
+        signature = signature_of(known.values())
+        latest = self._latest.get(signature)
+        if latest is not None and isinstance(latest.executor, Program):
+            executor: Any = latest.executor.resized(
+                lambda: of_sizes.at(values), of_sizes.results_at(values), code, layout
             )
             if executor is not None:
-                return PlanOfSizes(self.device, of_sizes, layout, executor)
+                made = PlanOfSizes(self.device, of_sizes, layout, executor)
+                self._latest[signature] = made
+                return made
         schedule = self.at_sizes.at(values)
         plan = link(schedule, self.at_sizes.kernels_of(code), layout, get_device(self.device))
         plan.shared = True
+        self._latest[signature] = plan
         return plan
 
     def _laid_out(self, values: tuple[int, ...]) -> Layout:

@@ -174,7 +174,11 @@ class HeldSizes:
     def __init__(self, executor: SymbolicExecutor, inputs: Held) -> None:
         self.executor, self.inputs = executor, inputs
 
+    def at(self, values: Values) -> Any:
+        """Who runs calls with these values."""
+        return self.inputs.of(self.executor.at(values))
+
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        found: list[Buffer] = self.inputs.of(self.executor.at(values)).run(inputs, values, poison)
+        found: list[Buffer] = self.at(values).run(inputs, values, poison)
         return found

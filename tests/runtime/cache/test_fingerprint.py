@@ -92,6 +92,20 @@ def test_bytes_are_read_once_and_then_found_by_their_status(
     assert now_of(copy, store) == first
 
 
+def test_a_process_reads_a_file_once_for_plans_and_for_whole_models(
+    copy: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "_read", {})
+    read: list[str] = []
+    once = fingerprint._file_digest
+    monkeypatch.setattr(
+        fingerprint, "_file_digest", lambda path, size: (read.append(path), once(path, size))[1]
+    )
+    for whole in (False, True):
+        fingerprint_of(str(copy), store, time.time_ns() + 10**12, whole)
+        assert len(read) == len({*read}) == len(sources(str(copy), whole))
+
+
 def test_a_copy_elsewhere_has_the_same_fingerprint(copy: Path) -> None:
     here, there = sources(), sources(str(copy))
     assert here != there

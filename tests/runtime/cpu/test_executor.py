@@ -1,5 +1,7 @@
 """Tests of fulgurite/runtime/cpu/executor.py and tiny.py: one native call, and none at all."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -156,3 +158,21 @@ def test_of_many_sizes_the_latest_keep_memory_for_their_next_run(
             np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3)
     kept = {id(p._idle): p._idle for p in KEEPERS if isinstance(p, Program) and p.resizes}
     assert len(kept) > 2 >= len([frames for frames in kept.values() if frames]) > 0
+
+
+def test_sizes_of_one_layout_share_frames_whatever_came_between() -> None:
+    forget_idle()
+    rng = np.random.default_rng(0)
+    w = fg.Tensor(rng.standard_normal((64, 64), np.float32)).realize()
+    whole = rng.standard_normal((400, 64), np.float32)
+    size = fg.Var("n", 2, 400)
+    schedule = fg.schedule(fg.tanh(fg.from_numpy(whole)[: size.bind(200)] @ w) @ w)
+    schedule.compile(any_size=True)
+    for n in (200, 300, 390, 201, 303, 391, 205, 299, 389, 202):
+        (found,) = schedule.bound({"n": n}).run()
+        wanted = np.tanh(whole[:n].astype(np.float64) @ w.numpy()) @ w.numpy()
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3)
+    runs: Any = schedule.compile().executor
+    of = {n: runs.at({"n": n}) for n in (201, 205, 303, 299)}
+    assert of[201].layout is of[205].layout and of[201]._idle is of[205]._idle
+    assert of[303].layout is of[299].layout and of[303]._idle is not of[201]._idle

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.runtime.cpu.pool import (
     ALIGN,
+    HUGE,
     IDLE,
     POOL,
+    SLAB,
     BlockBuffer,
     MemoryPool,
     Spares,
@@ -39,6 +42,32 @@ def test_blocks_are_aligned_counted_and_reused() -> None:
     again = pool.block(1000)
     assert again.address == address and pool.stats.reused == 1 and pool.stats.idle == 0
     assert pool.stats.peak == pool.stats.used
+
+
+def test_values_that_stay_share_huge_pages_which_go_with_the_last_of_them() -> None:
+    pool = MemoryPool()
+    sizes = [1000, 64, SLAB // 2, 3, SLAB // 4, SLAB // 2, 1]
+    blocks = [pool.lasting(n) for n in sizes]
+    assert blocks[0].address % HUGE == 0 and all(b.address % ALIGN == 0 for b in blocks)
+    for number, block in enumerate(blocks):
+        block.bytes()[:] = number + 1
+    for number, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
+        assert block.nbytes == size and (block.bytes() == number + 1).all()
+    assert len({id(b.raw.memory) for b in blocks}) == 2  # slabs
+    used, slab = pool.stats.used, weakref.ref(blocks[0].raw.memory)
+    assert used >= sum(sizes) and pool.stats.peak == used and pool.stats.idle == 0
+    view = blocks[0].bytes()[3:]
+    del block, blocks
+    assert slab() is not None and (view == 1).all() and 0 < pool.stats.used < used
+    del view
+    assert slab() is None and pool.stats.used == pool.stats.idle == 0
+    large = pool.lasting(SLAB)  # has pages of its own
+    assert large.bytes().size == SLAB
+    del large
+    assert pool.stats.idle > SLAB
+    pool.lasting(64)
+    pool.empty()
+    assert pool._slab is None
 
 
 def test_a_block_stays_taken_while_an_array_over_it_lives() -> None:

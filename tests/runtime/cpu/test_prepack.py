@@ -105,11 +105,19 @@ def test_a_prepacked_form_is_kept_on_disk_with_its_kernel() -> None:
     assert restored(json.loads(json.dumps(dump(native)))) == native
 
 
-def test_few_rows_read_weights_where_they_are() -> None:
-    for rows in (2, 4, 8):
-        schedule, *_ = layer(rows)
-        plain_runs(schedule, 4)
-        assert held(schedule).packed == []
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 6, 7, 8])
+def test_few_rows_read_panels_too_and_bits_are_those_of_memory_in_place(
+    rows: int, turned: bool
+) -> None:
+    x, w = array(rows, 333), array(*((77, 333) if turned else (333, 77)), seed=4)
+    x[0, :3], w[1, :3] = (np.inf, np.nan, -0.0), (1e-42, -np.inf, 0.0)
+    c = fg.tensor(w).realize()
+    schedule = fg.schedule(fg.from_numpy(x) @ (c.mT if turned else c) + 1)
+    first, *others = plain_runs(schedule, 4)
+    for found in others:
+        np.testing.assert_array_equal(found, first)
+    assert turned or len(held(schedule).packed) == 1
 
 
 @pytest.mark.parametrize("k", [37, 96, 640, 1031])
@@ -351,3 +359,38 @@ def test_derived_values_know_when_they_are_stale() -> None:
     del buffer
     gc.collect()
     assert again.stale
+
+
+def test_a_program_of_other_sizes_writes_records_when_it_runs_and_once() -> None:
+    w = weight(K, N)
+    x = fg.Var("rows", 2, 64)
+    whole = array(64, K)
+    schedule = fg.schedule(fg.tanh(fg.from_numpy(whole)[: x.bind(20)] @ w))
+    schedule.compile(any_size=True)
+    for rows in (20, 21, 33, 20, 41):
+        (found,) = schedule.bound({"rows": rows}).run()
+        np.testing.assert_allclose(
+            found.numpy(), np.tanh(whole[:rows] @ w.numpy()), rtol=1e-4, atol=1e-5
+        )
+    executor = schedule.compile().executor
+    programs = {rows: executor.at({"rows": rows}) for rows in (33, 41)}  # without packed operands
+    assert all("records" not in vars(program) for program in programs.values())
+    entries: list[int] = []
+    gate = threading.Barrier(8)
+
+    def ask() -> None:
+        gate.wait()
+        entries.append(programs[33].entry)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {*entries} == {programs[33].records[0].buffer_info()[0]} == {*programs[33].launched}
+    for rows, program in programs.items():  # the other is made from one that has records by now
+        inputs = schedule._inputs(schedule._parts[0], {})[0]
+        (plain,) = program.run(inputs, {"rows": rows}, False)
+        np.testing.assert_allclose(
+            plain.array, np.tanh(whole[:rows] @ w.numpy()), rtol=1e-4, atol=1e-5
+        )

@@ -23,7 +23,7 @@ from ..llvm.masked import declaration, reading, writing
 from ..loops.function import FunctionBuilder
 from ..target import Target
 from ..tiling import GEMM
-from .avx512_asm import fused_packing, module_assembly, register_block
+from .avx512_asm import FETCHED_BYTES, fused_packing, module_assembly, register_block
 
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
 SHAPES = {"avx512": (9, 3), "avx2": (6, 2), "sse2": (4, 2), "neon": (8, 2)}
@@ -473,6 +473,7 @@ def _driver(registers: Registers) -> str:
     """Whole blocks, then what is best for the rows that are left."""
     inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
     lines, before = ["entry:"], "entry"
+    lines_bytes = FETCHED_BYTES if registers.assembled else GEMM.cache_line_bytes
     if registers.dot == "ss":
         lines, before = [*lines, *_surplus(registers)], "start"
     widths = range(1, registers.most + 1)
@@ -483,8 +484,11 @@ def _driver(registers: Registers) -> str:
         f"  %fits = icmp slt i64 %needed, {registers.most}",
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.most}",
         f"  %many = icmp sge i64 %rows, {GEMM.fetch_half_line_blocks * tall}",
-        f"  %stride = select i1 %many, i64 {GEMM.cache_line_bytes // 2}, "
-        f"i64 {GEMM.cache_line_bytes}",
+        f"  %one = select i1 %many, i64 {GEMM.cache_line_bytes // 2}, i64 {GEMM.cache_line_bytes}",
+        f"  %few = icmp sle i64 %rows, {GEMM.fetch_lines_blocks * tall}",
+        f"  %more.than = icmp sgt i64 %rows, {tall}",  # one block reads memory itself
+        "  %two = and i1 %few, %more.than",
+        f"  %stride = select i1 %two, i64 {lines_bytes}, i64 %one",
         "  %fetched = mul i64 %depth, %stride",  # by one block
         "  %count = trunc i64 %columns to i32",
         *[f"  %as{n} = mul i64 %as, {n * registers.dtype.itemsize}" for n in _ODD],

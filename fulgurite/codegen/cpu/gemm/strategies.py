@@ -118,11 +118,12 @@ def _may_pack_once(gemm: Gemm) -> bool:
 
 
 def _pays_to_pack_once(gemm: Gemm) -> bool:
-    """True if the operand is larger than L1, and rows are many, or one whose matrix has rows so
-    short that the host does not prefetch several of them at a time."""
+    """True if the operand is larger than L1, and it is no vector that is multiplied with long rows
+    of a matrix. Few rows read it once: from memory a panel comes twice as fast as pieces of rows
+    that are far apart. Long rows are as good as a panel."""
     row_bytes = gemm.columns * gemm.problem.dtypes[gemm.right.root.arg[0]].itemsize
-    short = gemm.is_vector and row_bytes < GEMM.page_bytes
-    return (gemm.rows > GEMM.few_rows or short) and row_bytes * gemm.steps > GEMM.l1_bytes
+    long = gemm.is_vector and row_bytes >= GEMM.page_bytes
+    return not long and row_bytes * gemm.steps > GEMM.l1_bytes
 
 
 def vnni_gemms(problem: GemmProblem, machine: Target) -> list[Gemm]:
