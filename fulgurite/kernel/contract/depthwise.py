@@ -11,7 +11,7 @@ product and after the sum. What is around an image is in memory already: no load
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, product
+from itertools import product
 from math import prod
 
 from ...core.dtype import float32
@@ -83,13 +83,19 @@ def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
     steps, free = dict(_steps(kernel.body.src[0].arg[1])), free_axes(order)
     rows = sorted(steps.keys() - {lane}, key=lambda axis: -steps[axis])
     line = Line(tuple(rows), tuple([sizes[a] for a in rows]), frozenset(rows[-1:]))
-    window = product(*[range(sizes[a]) for a in fold.arg[1]])
-    taps = tuple(
-        [dict(zip(fold.arg[1], tap, strict=True)) for tap in islice(window, FORM.most_taps + 1)]
-    )
+    taps = _taps(fold, sizes)
     stores = tuple(kernel.body.src)
     found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
     return found if _has_weights(found) and _is_worth_it(found) else None
+
+
+def _taps(fold: Node, sizes: Sequence[int]) -> tuple[dict[int, int], ...]:
+    """The places of a window, none if they are too many: sizes that vary are not written out."""
+    lengths = [sizes[a] for a in fold.arg[1]]
+    if prod(lengths) > FORM.most_taps:
+        return ()
+    window = product(*[range(n) for n in lengths])
+    return tuple([dict(zip(fold.arg[1], tap, strict=True)) for tap in window])
 
 
 def _sum_of_products(order: Sequence[Node]) -> Node | None:
@@ -115,7 +121,7 @@ def _is_worth_it(m: Depthwise) -> bool:
     """True if there are channels for a vector, places for weights that are read once, and no more
     taps than registers."""
     enough = m.lanes >= FORM.least_lanes and prod(m.rows.sizes) >= FORM.least_rows
-    return enough and len(m.taps) <= FORM.most_taps
+    return enough and bool(m.taps)
 
 
 def _lane(stores: Sequence[Node]) -> int | None:
