@@ -242,3 +242,20 @@ def test_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(FileError, match="no safetensors file"):
         load(folder)
+
+
+def test_layers_that_do_not_turn_are_those_the_file_names(tmp_path: Path) -> None:
+    ids = fg.Tensor([[5, 17, 3, 88, 41]])
+    found = {}
+    for turns in ([1, 1], [0, 1], [1, 0], [0, 0]):
+        folder = folder_of(tmp_path / f"{turns}", model_type="smollm3", no_rope_layers=turns)
+        model = load(folder)
+        assert model.config.unturned == {n for n, turn in enumerate(turns) if not turn}
+        found[tuple(turns)] = model.decoder(ids).numpy()
+    assert np.array_equal(found[1, 1], load(folder_of(tmp_path / "llama")).decoder(ids).numpy())
+    assert len({values.tobytes() for values in found.values()}) == 4
+    folder = folder_of(tmp_path / "all", model_type="smollm3", num_hidden_layers=9)
+    assert load(folder).config.unturned == {3, 7}
+    folder = folder_of(tmp_path / "bad", model_type="smollm3", no_rope_layers=[1, 2])
+    with pytest.raises(FileError, match="no_rope_layers"):
+        load(folder)
