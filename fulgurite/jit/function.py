@@ -103,6 +103,11 @@ class Jitted:
         """Those that are kept, the newest first."""
         return self._captures
 
+    @property
+    def is_recalled(self) -> bool:
+        """True if a capture of it came from the disk."""
+        return any([captured.replay.recalled for captured in self._captures])
+
     def cover(self, sizes: Sequence[tuple[int, ...]]) -> bool:
         """Compile what calls need whose sizes that vary are these; False: the next captures."""
         with _lock:

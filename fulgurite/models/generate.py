@@ -197,12 +197,16 @@ class Batch:
         for size in (*sizes, 1):
             if size not in self._runs:
                 self._try(size)
-        most = -(-(self.config.context + 1) // STEP) * STEP
-        places = [(self.slots * n,) for n in range(STEP, most + 1, STEP)]
         for size, run in self._runs.items():
-            if not run.cover(places):  # plans on disk that are not for all of them
+            if not run.cover(self._places):  # plans on disk that are not for all of them
                 self._try(size)
-                run.cover(places)
+                run.cover(self._places)
+
+    @property
+    def _places(self) -> list[tuple[int]]:
+        """The sizes that caches may have."""
+        most = -(-(self.config.context + 1) // STEP) * STEP
+        return [(self.slots * n,) for n in range(STEP, most + 1, STEP)]
 
     def _try(self, size: int) -> None:
         """Run what is captured for so many tokens."""
@@ -223,11 +227,14 @@ class Batch:
                 )
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
-        if size not in self._runs:
-            self._runs[size] = _of_slots(self.slots)
-        run = self._runs[size]
+        run = self._runs.get(size)
+        is_new = run is None
+        if run is None:
+            run = self._runs[size] = _of_slots(self.slots)
         found = run(self.decoder, ids, places, last, rows, self._keys, self._values)
         logits: Array = found.numpy()
+        if is_new and not run.is_recalled:  # for this process, and for those that recall it
+            run.cover(self._places)
         return logits
 
     def _grow(self, places: int) -> None:
