@@ -18,7 +18,7 @@ from fulgurite.models import Batch, Model, load
 from fulgurite.models.decoder import Decoder
 from fulgurite.models.generate import STEP
 from fulgurite.runtime.cache.disk import Store, store_for
-from tests.models.samples import folder_of, gguf_of
+from tests.models.samples import folder_of, gguf_of, golden, golden_folder
 
 pytestmark = pytest.mark.device("cpu")
 recall: Any = import_module("fulgurite.jit.recall")
@@ -180,3 +180,12 @@ def test_functions_of_the_user_are_not_kept(disk: Path) -> None:
     for count in (300, 400):
         assert run(fg.ones((count, 8))).item() == count * 16
     assert entries() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(golden()))
+def test_every_architecture_is_found_again(disk: Path, built: list[Any], name: str) -> None:
+    folder = golden_folder(golden()[name], disk / "model")
+    wanted = talk(Batch(made(folder), 2))
+    built.clear()
+    assert same(talk(Batch(made(folder), 2)), wanted) and not built
