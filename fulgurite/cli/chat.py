@@ -43,7 +43,8 @@ def add_commands(commands: Any) -> None:
     )
     add_model(generate)
     add_draft(generate)
-    generate.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="how it begins")
+    generate.add_argument("text", nargs="?", help="how it begins")
+    generate.add_argument("-p", "--prompt", metavar="TEXT", help="the same")
     add_sampling(generate, 128)
     generate.set_defaults(run=guarded(_generate))
 
@@ -147,13 +148,27 @@ def _generate(arguments: argparse.Namespace) -> int:
     from ..models import Generator
 
     options = sampling(arguments)
+    text = _prompt(arguments)
     model = model_of(arguments)
-    ids = model.encode(arguments.prompt)
+    ids = model.encode(text)
     generator = Generator(model, draft_of(arguments))
     generator.check(ids)
-    print(arguments.prompt, end="", flush=True)
+    print(text, end="", flush=True)
     _stream(generator, ids, options)
     return 0
+
+
+def _prompt(arguments: argparse.Namespace) -> str:
+    """How the text begins: what is given, or what is piped in."""
+    from ..errors import ArgumentError
+
+    given = [text for text in (arguments.text, arguments.prompt) if text is not None]
+    if len(given) == 1:
+        return str(given[0])
+    if given or sys.stdin.isatty():
+        what = "is there twice" if given else "is missing"
+        raise ArgumentError(f"how the text begins {what}", "fulgurite generate PATH 'Once upon'")
+    return sys.stdin.read()
 
 
 def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from typing import Any
+
+from .chat import guarded
 
 
 def add_command(commands: Any) -> None:
@@ -23,18 +26,17 @@ def add_command(commands: Any) -> None:
     parser.add_argument("source", help="folder or .gguf file")
     parser.add_argument("target", help="folder or .gguf file to write")
     parser.add_argument("--type", default="Q4_K", help="type of the packed matrices (Q4_K)")
-    parser.set_defaults(run=_quantize)
+    parser.set_defaults(run=guarded(_quantize))
 
 
 def _quantize(arguments: argparse.Namespace) -> int:
-    from ..errors import FulguriteError
     from ..models.quantize import quantize
 
-    try:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         counts = quantize(arguments.source, arguments.target, arguments.type)
-    except FulguriteError as error:
-        print(error, file=sys.stderr)
-        return 1
+    for one in told:
+        print(f"fulgurite: {one.message}", file=sys.stderr)
     text = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     print(f"{arguments.target}: {text}")
     return 0

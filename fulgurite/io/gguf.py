@@ -1,18 +1,22 @@
 """GGUF files: metadata and tensors of language models, read in place.
 
 In: a path. Out: a `GgufFile`, a mapping from names to tensors over the file's memory-mapped bytes,
-and its `metadata`. Plain types are the file's own memory; block-quantised ones stay quantised and
-are expressions over it (see `quants`), so they cost a value's memory only where one is asked for.
+and its `metadata`. A model that was split into several files (`name-00001-of-00003.gguf`) is read
+from all of them, whichever is named. Plain types are the file's own memory; block-quantised ones
+stay quantised and are expressions over it (see `quants`), so they cost a value's memory only where
+one is asked for.
 The invariant: every length and offset is compared with the bytes that are left before it is used,
 tensors do not overlap, and what has no meaning here is refused by name.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import dtype as types
 from ..core.dtype import DType
@@ -30,6 +34,16 @@ PLAIN: dict[int, tuple[str, DType]] = {
 SCALARS = ("B", "b", "<H", "<h", "<I", "<i", "<f", "?", None, None, "<Q", "<q", "<d")
 STRING, ARRAY = 8, 9
 DEEPEST = 4  # arrays within arrays
+PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)$", re.DOTALL)  # of a model in several files
+MOST_PARTS = 1 << 14
+
+
+class _Entry(NamedTuple):
+    """A tensor of a file: its type's number, its sizes and its bytes."""
+
+    kind: int
+    shape: tuple[int, ...]
+    raw: Array
 
 
 class GgufFile(Mapping[str, Tensor]):
@@ -39,9 +53,31 @@ class GgufFile(Mapping[str, Tensor]):
         self.path, self.device = path, device
         self.metadata: dict[str, Any] = {}
         self.version = 0
-        self._data, self._entries = reading(path, KIND, self._open)
+        self._entries = reading(path, KIND, self._open)
+        if self.metadata.get("split.count", 1) != 1:
+            self._entries = reading(path, KIND, self._joined)
 
-    def _open(self, name: str) -> tuple[Array, dict[str, tuple[int, tuple[int, ...], int, int]]]:
+    def _joined(self, name: str) -> dict[str, _Entry]:
+        """All files of a model that was split; the first says what is true of the whole."""
+        count = self.metadata["split.count"]
+        whole: dict[str, _Entry] = {}
+        kept: dict[str, Any] = {}
+        for number, part in enumerate(_parts(name, count)):
+            self.metadata = {}
+            entries = reading(part, KIND, self._open)
+            said = self.metadata.get("split.no"), self.metadata.get("split.count")
+            if said != (number, count):
+                raise Refusal(f"{part!r} is not part {number + 1} of {count}, as its name says")
+            if twice := whole.keys() & entries.keys():
+                raise Refusal(f"two parts have the tensor {min(twice)[:100]!r}")
+            kept = kept or self.metadata
+            whole |= entries
+        if (wanted := kept.get("split.tensors.count", len(whole))) != len(whole):
+            raise Refusal(f"its parts have {len(whole)} tensors, not {str(wanted)[:50]}")
+        self.metadata = {k: v for k, v in kept.items() if not k.startswith("split.")}
+        return whole
+
+    def _open(self, name: str) -> dict[str, _Entry]:
         cursor = _Cursor(mapped(name))
         if cursor.take(4) != b"GGUF":
             raise Refusal("it does not begin with GGUF")
@@ -60,27 +96,27 @@ class GgufFile(Mapping[str, Tensor]):
             raise Refusal(f"its alignment is {str(step)[:50]}, not a power of two")
         start = min(cursor.at + -cursor.at % step, cursor.raw.size)
         data = cursor.raw[start:]
-        return data, _entries(infos, data.size, step)
+        found = _entries(infos, data.size, step)
+        return {n: _Entry(k, s, data[b : b + size]) for n, (k, s, b, size) in found.items()}
 
     def __getitem__(self, name: str) -> Tensor:
-        kind, shape, begin, size = self._entries[name]
-        raw = self._data[begin : begin + size]
+        kind, shape, raw = self._entries[name]
 
         def made(_: str) -> Tensor:
             if kind in PLAIN:
                 return shared(raw, PLAIN[kind][1], shape, self.device)
             quant = QUANTS[kind]
-            blocks = shared(raw, types.uint8, (size // quant.bytes, quant.bytes), self.device)
+            blocks = shared(raw, types.uint8, (raw.size // quant.bytes, quant.bytes), self.device)
             return quant.values(blocks).reshape(shape)
 
         return reading(self.path, KIND, made)
 
     def packed(self, name: str) -> tuple[Tensor, Quant | None]:
         """A tensor as it is stored; of a quantised one (..., blocks, bytes of a block)."""
-        kind, shape, begin, size = self._entries[name]
+        kind, shape, raw = self._entries[name]
         if kind in PLAIN:
             return self[name], None
-        quant, raw = QUANTS[kind], self._data[begin : begin + size]
+        quant = QUANTS[kind]
         blocks = (*shape[:-1], shape[-1] // quant.count, quant.bytes)
         return (
             reading(self.path, KIND, lambda _: shared(raw, types.uint8, blocks, self.device)),
@@ -89,11 +125,11 @@ class GgufFile(Mapping[str, Tensor]):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The sizes of a tensor."""
-        return self._entries[name][1]
+        return self._entries[name].shape
 
     def kind(self, name: str) -> str:
         """The type that a tensor has in the file: `F16`, `Q4_K`, ..."""
-        number = self._entries[name][0]
+        number = self._entries[name].kind
         return PLAIN[number][0] if number in PLAIN else QUANTS[number].name
 
     def __contains__(self, name: object) -> bool:
@@ -112,6 +148,26 @@ class GgufFile(Mapping[str, Tensor]):
 def load_gguf(path: Path, device: str | None = None) -> dict[str, Tensor]:
     """All tensors of a GGUF file by name; quantised ones are lazy float32."""
     return dict(GgufFile(path, device))
+
+
+def _parts(name: str, count: Any) -> list[str]:
+    """The files that a model was split into, from the name of one of them."""
+    found = PART.fullmatch(name)
+    if type(count) is not int or not 0 < count <= MOST_PARTS:
+        raise Refusal(f"it is one of {str(count)[:50]} parts")
+    if found is None or int(found[3]) != count:
+        raise Refusal(
+            f"it is one of {count} parts, and its name does not say which",
+            f"name them as they were: model-00001-of-{count:05}.gguf",
+        )
+    names = [f"{found[1]}-{n + 1:05}-of-{count:05}{found[4]}" for n in range(count)]
+    missing = [n for n in names if not os.path.exists(n)]
+    if missing:
+        raise Refusal(
+            f"it is one of {count} parts, of which {len(missing)} are not beside it",
+            f"get {os.path.basename(missing[0])!r} too",
+        )
+    return names
 
 
 class _Cursor:

@@ -505,6 +505,27 @@ def _iq4_nl(b: Tensor) -> Tensor:
     return _float(Tensor(_IQ4, device=b.device)[q.astype(types.int32)]) * _half(b[:, 0:2])
 
 
+def _iq4_xs(b: Tensor) -> Tensor:
+    """Eight runs of 32 numbers of IQ4_NL, with steps of six bits: four and two of them apart."""
+    n = b.shape[0]
+    low, high = _unpack(b[:, 4:8], 4).mT.reshape(n, 8), _unpack(b[:, 2:4], 2).mT.reshape(n, 8)
+    scale = _half(b[:, 0:2]) * (_float(low | (high << 4)) - 32)
+    q = _unpack(b[:, 8:136], 4, 8).reshape(n, 8, 32)
+    values = _float(Tensor(_IQ4, device=b.device)[q.astype(types.int32)])
+    return (scale.reshape(n, 8, 1) * values).reshape(n, 256)
+
+
+def _iq4_xs_runs(b: Tensor) -> Runs:
+    table = Tensor(_IQ4, device=b.device)
+    numbers, steps = [], []
+    for run in range(8):
+        numbers += [table[q.astype(types.int32)] for q in _nibbles(b, 8 + 16 * run, 16)]
+        low = (_byte(b, 4 + run // 2) >> 4 * (run % 2)) & 15
+        high = (_byte(b, 2 + run // 4) >> 2 * (run % 4)) & 3
+        steps += _less([low | (high << 4)], 32) * 2
+    return Runs(numbers, _half(b[..., 0:2]), steps)
+
+
 # two types of ours, in files of Hugging Face's layout: 64 values of 8 or 4 bits and a scale
 
 
@@ -543,4 +564,5 @@ QUANTS: dict[int, Quant] = {
     14: Quant("Q6_K", 256, 210, _q6_k, _q6_k_runs, _q6_k_words),
     15: Quant("Q8_K", 256, 292, _q8_k),
     20: Quant("IQ4_NL", 32, 18, _iq4_nl, _iq4_nl_runs),
+    23: Quant("IQ4_XS", 256, 136, _iq4_xs, _iq4_xs_runs),
 }

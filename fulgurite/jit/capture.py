@@ -15,12 +15,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._lazy import FORK_LOCK
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.lazy_dataclass import dataclass
@@ -29,7 +30,7 @@ from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
-from ..graph.ir.cache_key import Normal, normalize
+from ..graph.ir.cache_key import Normal, hosts_in, normalize
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR, Tape
 from ..runtime.derived import DERIVED
@@ -52,6 +53,9 @@ from .replay import ONE, Expected, Place, Replay, fresh_tensor
 from .side_effects import MISSING, Effect
 from .sizes import CallSizes, Seen, sizes_that_vary
 from .symbolic_number import Number, Numbers, plain
+
+if TYPE_CHECKING:
+    from .recall import Recall
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
 _TEST, _MISSES = re.compile(r"if (.*): return @\d+"), ": return MISS"
@@ -141,6 +145,7 @@ class Captured:
             "named": replay.name_the_line, "Tensor": Tensor,
         }  # fmt: skip
         self.call: Callable[[Any, Any], Any]
+        self.keep: Callable[[], None] | None = None  # writes it to the disk, once it has run
 
     def settle(self) -> None:
         """Compile what the next call needs."""
@@ -308,9 +313,11 @@ class Capture:
     def __init__(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: dict[str, str],
         floating: set[str], dynamic: dict[Any, dict[int, Node]], donate: tuple[str | int, ...],
-        all_fixed: bool = False, seen: Seen | None = None,
+        all_fixed: bool = False, seen: Seen | None = None, recall: bool = False,
     ) -> None:  # fmt: skip
         self.seen = seen  # shapes of calls, if sizes may vary
+        self.recall = recall  # may it come from the disk?
+        self.kept_at: Recall | None = None
         self.sizes: CallSizes | None = None
         self.function = function
         self.options: Options = current()
@@ -455,6 +462,10 @@ class Capture:
     def run(self) -> tuple[Captured | None, Any, str]:
         """The captured call; or None, the result, and why nothing could be kept."""
         self._prepare()
+        found = self._recalled()
+        return self._run() if found is None else (found, None, "")
+
+    def _run(self) -> tuple[Captured | None, Any, str]:
         self.changed: set[Entry] = set()
         begin = new_buffer((), uint32, self.device)
         first = REGISTRY.enter(begin)
@@ -501,6 +512,19 @@ class Capture:
         finally:
             self.numbers.open = False
             self._forget()
+
+    def _recalled(self) -> Captured | None:
+        """What an earlier process kept of such a capture."""
+        if self.sizes is None:
+            return None
+        with FORK_LOCK:
+            from . import recall
+        self.kept_at = recall.recall_of(self)
+        found = recall.find(self.kept_at, self) if self.kept_at and self.recall else None
+        if found is None:
+            return None
+        return Captured(self.survey, self.numbers, [], Template(self.survey), found.made, [],
+                        found.replay, self.recording)  # fmt: skip
 
     def _saw_placeholder(self) -> bool:
         """Did the function see a placeholder in place of a number?"""
@@ -617,8 +641,30 @@ class Capture:
             self._given() if self.sizes is None else [], self.sizes,
         )  # fmt: skip
         self.survey.settle_numbers()
-        return Captured(self.survey, self.numbers, list(variables.values()), template, outcome.made,
-                        outcome.statements, replay, self.recording)  # fmt: skip
+        found = Captured(self.survey, self.numbers, list(variables.values()), template,
+                         outcome.made, outcome.statements, replay, self.recording)  # fmt: skip
+        if self.kept_at is not None and not variables and self._is_kept(outcome):
+            inputs = [(buffer.dtype, buffer.shape) for buffer in normal.buffers]
+            found.keep = partial(self._keep, self.kept_at, outcome.made, replay, inputs)
+        return found
+
+    def _is_kept(self, outcome: _Outcome) -> bool:
+        """True if another process can do the same: it is a plan and tensors, and no more."""
+        template, normal, kept = outcome.template, outcome.normal, self.kept_at
+        more = outcome.statements or template.numbers or self.numbers.inputs or normal.values
+        if more or self.tape.blocks or template.known.keys() != Template(self.survey).known.keys():
+            return False
+        if any([p.varying or p.node is not p.buffer for p in self.placeholders]):
+            return False
+        asks = any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure])
+        is_same = kept is not None and kept.checks == len(self.survey.lines)
+        return is_same and not asks and not hosts_in(normal.structure)
+
+    @staticmethod
+    def _keep(kept: Recall, made: str, replay: Replay, inputs: list[Any]) -> None:
+        with FORK_LOCK:
+            from . import recall
+        recall.keep(kept, made, replay, inputs)
 
     def _given(self) -> list[int]:
         """The tensors of arguments that the caller gives away."""

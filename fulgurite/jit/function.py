@@ -16,7 +16,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
@@ -55,6 +55,7 @@ class Jitted:
         self._vain = self._pause = 0
         self._vanity = ""  # why nothing could be kept of the last capture of which nothing was
         self._warned = False  # that it is captured again and again?
+        self._recall = True  # may captures come from the disk?
         self.captured = 0  # how often the function was captured
         update_wrapper(self, function, updated=())  # its attributes are not ours: __getattr__
 
@@ -102,6 +103,21 @@ class Jitted:
         """Those that are kept, the newest first."""
         return self._captures
 
+    @property
+    def is_recalled(self) -> bool:
+        """True if a capture of it came from the disk."""
+        return any([captured.replay.recalled for captured in self._captures])
+
+    def cover(self, sizes: Sequence[tuple[int, ...]]) -> bool:
+        """Compile what calls need whose sizes that vary are these; False: the next captures."""
+        with _lock:
+            for captured in self._captures:
+                try:
+                    captured.replay.cover(sizes)
+                except GuardFailure:
+                    return False
+        return True
+
     def clear(self) -> None:
         """Forget all captures."""
         self._captures = ()
@@ -116,6 +132,7 @@ class Jitted:
             if result is not MISS:  # another thread was first
                 return result
             difference = self._mismatch(args, keywords)
+            self._drop_spent()
             LOG.info("%s is captured: %s", name, difference.why)
             self.captured += 1
             begin, about = time.perf_counter_ns(), self._about(difference)
@@ -142,11 +159,22 @@ class Jitted:
                     result = found.call(args, keywords)
                 except GuardFailure:  # another thread changed something
                     result = MISS
+                if found.replay.is_spent:
+                    return self._capture(args, keywords)
                 if result is not MISS:
+                    if found.keep is not None:
+                        found.keep()
+                        found.keep = None
                     return result
                 self._captures = self._captures[1:]
                 self._gave_up(name, f"its checks do not hold: {found.mismatch(args, keywords).why}")
         return self.function(*args, **keywords)
+
+    def _drop_spent(self) -> None:
+        """Forget captures of the disk that were asked for what is not there."""
+        left = tuple([captured for captured in self._captures if not captured.replay.is_spent])
+        if len(left) < len(self._captures):
+            self._captures, self._recall = left, False
 
     def _about(self, difference: Mismatch) -> dict[str, Any]:
         """What is remembered of a capture: why it was needed, what would help, and who called."""
@@ -168,7 +196,14 @@ class Jitted:
         while True:
             try:
                 work = Capture(
-                    self.function, args, keywords, fixed, self._floating, *settings, seen=seen
+                    self.function,
+                    args,
+                    keywords,
+                    fixed,
+                    self._floating,
+                    *settings,
+                    seen=seen,
+                    recall=self._recall,
                 )
                 return work.run()
             except RetryCapture as again:

@@ -195,6 +195,7 @@ class Replay:
         self.is_spmd = any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure])
         self._sized: SizedGraph | None = None
         self._sized_over: SizedGraph | None = None  # the same, written over what it may be
+        self.recalled: list[Any] = []  # both, of a capture that came from the disk
         self._launches: dict[Any, tuple[Launcher | None, list[int], list[Any]]] = {}
         self.expected, self.places, self.normal = expected, places, normal
         self.roots: Sequence[Any] = roots  # or all that is known of them, once they are let go
@@ -334,6 +335,23 @@ class Replay:
             self._programs[over] = found
         return self._programs[over]
 
+    @property
+    def graphs(self) -> list[SizedGraph]:
+        """The graphs of sizes that vary: the one that copies, and the one that writes over."""
+        return [g for g in (self._sized, self._sized_over) if g is not None]
+
+    def cover(self, sizes: Sequence[tuple[int, ...]]) -> None:
+        """Compile what calls of other sizes need; a `GuardFailure` of what is not on disk."""
+        held = self.sizes
+        if held is not None and sizes and len(held.variables) == len(sizes[0]):
+            for graph in self.graphs:
+                graph.cover([values for values in sizes if held.accepts(*values)], self.options)
+
+    @property
+    def is_spent(self) -> bool:
+        """True of a capture from the disk that was asked for what is not there."""
+        return any([graph.is_spent for graph in self.recalled])
+
     @cached_property
     def is_all_in_place(self) -> bool:
         """True if tensors that are assigned keep their memory in the plan that writes over it.
@@ -348,13 +366,18 @@ class Replay:
         """Compile what the next call needs."""
         if self.sizes is not None:
             sizes = self.sizes
+            self.slow = True
+            if self.recalled:
+                self._sized, *over = self.recalled
+                self._sized_over = over[0] if over else None
+                return
             with FORK_LOCK:  # plans of one size may all be on the disk
                 from ..runtime.sizes.automatic import SizedGraph
                 from ..runtime.sizes.sized_store import Line, without_nodes
             self.normal = without_nodes(self.normal)
             self.roots = [Line(r.origins, r.op, r.shape, r.dtype) for r in self.roots]
             about = self.normal, sizes.variables, self.device, self.roots, sizes.largest
-            self._sized, self.slow = SizedGraph(*about), True
+            self._sized = SizedGraph(*about)
             self._sized_over = SizedGraph(*about, self.pairs) if self.pairs else None
             return
         if self.pairs and self.program(True) is None:

@@ -88,6 +88,11 @@ def _inspected(things: Sequence[Any]) -> Inspection:
         if not captures:
             raise ArgumentError("this function has not been captured yet", "call it once before")
         replay = captures[0].replay
+        if replay.recalled:
+            raise ArgumentError(
+                "this capture is from the disk, without its graph",
+                "call the function within fg.config(disk_cache=False)",
+            )
         normal = replay.normal
         return inspect_graph(
             Graph(normal.structure, normal.constants, normal.nodes, len(normal.buffers),

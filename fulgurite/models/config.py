@@ -79,6 +79,7 @@ class ModelConfig:
     rope: Rope | None = None
     local_rope: Rope | None = None  # of layers with a window, where they have their own
     windows: tuple[int, ...] = ()  # for each layer: how far it looks back, 0 for all
+    unturned: frozenset[int] = frozenset()  # layers whose heads do not turn (NoPE)
     scale: float = 1.0  # of scores
     is_scaled_by_layer: bool = False  # are scores divided by the number of the layer, too?
     score_cap: float = 0.0
@@ -116,12 +117,14 @@ class Architecture:
     rope: bool = True
     pairs: bool = False  # of GGUF files, whose weights were put in another order
     partial: bool = False  # may some of a head's numbers not turn?
+    unturned_every: int = 0  # the last of so many layers does not turn
     normalised_experts: bool = True
     expert_scores: str = "softmax"
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": Architecture(pairs=True),
+    "smollm3": Architecture(windows="late", theta=2e6, tied=True, pairs=True, unturned_every=4),
     "mistral": Architecture(windows="all"),
     "mixtral": Architecture(windows="all", theta=1e6),
     "qwen2": Architecture(windows="late"),
@@ -176,6 +179,18 @@ def windows_of(rule: str, window: int, layers: int, named: list[Any] | None) -> 
     return tuple(0 if n % period == without else window for n in range(layers))
 
 
+def unturned_of(known: Architecture, layers: int, turns: list[Any] | None) -> frozenset[int]:
+    """Layers whose heads do not turn; `turns` has a 0 for each of them."""
+    every = known.unturned_every
+    if not every:
+        return frozenset()
+    if turns is None:
+        return frozenset(range(every - 1, layers, every))
+    if len(turns) != layers or not all(n in (0, 1) for n in turns):
+        raise Refusal(f"'no_rope_layers' is not 0 or 1 for each of {layers} layers")
+    return frozenset([n for n, turn in enumerate(turns) if not turn])
+
+
 _GPT2 = {  # its own names of fields
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_positions": "max_position_embeddings", "layer_norm_epsilon": "rms_norm_eps",
@@ -227,6 +242,7 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         rope=rope,
         local_rope=local,
         windows=windows_of(known.windows, window, layers, f.items("layer_types")),
+        unturned=unturned_of(known, layers, f.items("no_rope_layers")),
         scale=scale,
         is_scaled_by_layer=f.flag("scale_attn_by_inverse_layer_idx", False),
         score_cap=f.number("attn_logit_softcapping", 0.0),

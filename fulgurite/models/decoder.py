@@ -101,6 +101,7 @@ class Decoder:
         ropes = {rope: angles(rope, places) for rope in {c.rope, c.local_rope} - {None} if rope}
         for number, w in enumerate(self.layers):
             rope = c.local_rope if c.local_rope and c.windows[number] else c.rope
+            rope = None if number in c.unturned else rope
             x = self._norm(h, w, "norm1")
             turn = ropes[rope] if rope else None
             x = self._attention(x, w, number, places, rope, turn, cache)

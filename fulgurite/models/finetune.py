@@ -226,7 +226,8 @@ def _texts(model: Model, path: str) -> Iterator[tuple[str, bool]]:
         with open(path, encoding="utf-8") as file:
             whole = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path!r} cannot be read as text: {error}") from None
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise FileError(f"{path!r} cannot be read as text: {why}", "give a text file") from None
     if not path.endswith(".jsonl"):
         yield whole, True
         return

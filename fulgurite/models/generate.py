@@ -95,7 +95,7 @@ class Batch:
     def admit(self, sizes: Sequence[int] = CHUNKS) -> None:
         """Count a request; one of them makes the plans that none before it had a need of."""
         self.requests += 1
-        if self.requests == REQUESTS and not {1, *sizes} <= self._runs.keys():
+        if self.requests == REQUESTS:
             Batch(self.model, self.slots).warm(sizes)  # with a cache of its own
 
     def prefill(self, slot: int, ids: Sequence[int]) -> Array:
@@ -192,13 +192,31 @@ class Batch:
             self._allocate(STEP)
 
     def warm(self, sizes: Sequence[int] = CHUNKS) -> None:
-        """Capture what requests of any length need and is not captured: chunks and a step."""
-        for size in sizes:
+        """Make what requests of any length need and is not there: chunks and a step, for caches
+        of all sizes that plans are for."""
+        for size in (*sizes, 1):
             if size not in self._runs:
-                self.read(0, [0] * min(size, self.config.context))
-                self.lengths[0] = 0
-        if 1 not in self._runs:
+                self._try(size)
+        for size, run in self._runs.items():
+            if not run.cover(self._places):  # plans on disk that are not for all of them
+                self._try(size)
+                run.cover(self._places)
+
+    @property
+    def _places(self) -> list[tuple[int]]:
+        """The sizes that caches may have."""
+        most = -(-(self.config.context + 1) // STEP) * STEP
+        return [(self.slots * n,) for n in range(STEP, most + 1, STEP)]
+
+    def _try(self, size: int) -> None:
+        """Run what is captured for so many tokens."""
+        count = min(size, self.config.context)
+        if size == 1:
             self.step({0: 0})
+        elif size in CHUNKS:
+            self.read(0, [0] * count)
+        else:
+            self.verify(0, [0] * count)
         self.lengths[0] = 0
 
     def _check(self, ids: Sequence[int]) -> None:
@@ -209,11 +227,14 @@ class Batch:
                 )
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
-        if size not in self._runs:
-            self._runs[size] = _of_slots(self.slots)
-        run = self._runs[size]
+        run = self._runs.get(size)
+        is_new = run is None
+        if run is None:
+            run = self._runs[size] = _of_slots(self.slots)
         found = run(self.decoder, ids, places, last, rows, self._keys, self._values)
         logits: Array = found.numpy()
+        if is_new and not run.is_recalled:  # for this process, and for those that recall it
+            run.cover(self._places)
         return logits
 
     def _grow(self, places: int) -> None:

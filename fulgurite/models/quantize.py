@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from ..core.op import Array
 from ..errors import ArgumentError
-from ..io.files import Path, path_of, write_whole
+from ..io.files import MissingFileError, Path, path_of, write_whole
 from ..io.gguf import GgufFile
 from ..io.quants import _IQ4 as IQ4_VALUES
 from ..io.quants import GROUPS, QUANTS, Quant
@@ -193,10 +194,22 @@ def quantize(source: Path, target: Path, kind: str) -> dict[str, int]:
     >>> fulgurite.models.quantize("model", "model-q4", "Q4_K")     # doctest: +SKIP
     """
     name, goal = path_of(source), path_of(target)
+    if not os.path.exists(name):
+        raise MissingFileError(f"there is no file {name!r}", "look at the path")
+    if os.path.isdir(name) and goal.lower().endswith(".gguf"):
+        raise ArgumentError(
+            f"{name!r} is a folder, and its packed model is one too", f"write to {goal[:-5]!r}"
+        )
     if os.path.exists(goal) and os.path.samefile(name, goal):
         raise ArgumentError("the model would be written over itself", "choose another target")
-    quant_of(kind)
-    return (_folder if os.path.isdir(name) else _file)(name, goal, kind.upper())
+    quant = quant_of(kind)
+    counts = (_folder if os.path.isdir(name) else _file)(name, goal, kind.upper())
+    if counts.keys() == {"plain"}:
+        warnings.warn(
+            f"no matrix of {name!r} was packed: none has rows of blocks of {quant.count}",
+            stacklevel=2,
+        )
+    return counts
 
 
 def _choices(name: str, shape: tuple[int, ...], kind: str) -> str | None:

@@ -1,7 +1,9 @@
-"""Tokenisers through the `tokenizers` package: from `tokenizer.json`, or built from GGUF metadata.
+"""Tokenisers through the `tokenizers` package: from a folder's files, or built from GGUF metadata.
 
-In: a folder or a `GgufFile`. Out: a `Tokenizer`. GGUF has byte-level BPE (`gpt2`), SentencePiece's
-BPE (`llama`) and unigram (`t5`); each is put together from tokens, scores and merges of the file.
+In: a folder or a `GgufFile`. Out: a `Tokenizer`. A folder has `tokenizer.json`, or else what it is
+made from: `tokenizer.model` of SentencePiece, or `vocab.json` and `merges.txt`. GGUF has byte-level
+BPE (`gpt2`), SentencePiece's BPE (`llama`) and unigram (`t5`); each is put together from tokens,
+scores and merges.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from .fields import Fields
 from .weights import read_json
 
 REMEMBERED = 1 << 14  # pairs of tokens whose text is
+LARGEST = 1 << 28  # bytes of a file that describes one
 MOST_HELD = 8  # tokens without a whole letter; one has four bytes at most
 
 
@@ -79,10 +82,17 @@ class Tokenizer:
 
 
 def from_folder(path: str) -> Tokenizer:
-    """The tokeniser of a folder's `tokenizer.json`."""
+    """The tokeniser of a folder: `tokenizer.json`, or the files of the model's first library."""
     name = os.path.join(path, "tokenizer.json")
+    if path and not os.path.exists(name):
+        for file, of in (("tokenizer.model", _of_pieces), ("merges.txt", _of_merges)):
+            if os.path.exists(os.path.join(path, file)):
+                return reading(os.path.join(path, file), "a tokeniser", of)
     if not path or not os.path.exists(name):
-        raise ArgumentError(f"{path!r} has no tokenizer.json", "put it beside config.json")
+        raise ArgumentError(
+            f"{path!r} has no tokenizer.json",
+            "put it beside config.json (or tokenizer.model, or vocab.json and merges.txt)",
+        )
 
     def read(name: str) -> Tokenizer:
         with open(name, encoding="utf-8") as file:
@@ -103,6 +113,66 @@ def _built(make: Callable[[Any], Any]) -> Any:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise Refusal(f"its tokeniser is no good: {str(error)[:200]}") from None
+
+
+def _of_pieces(name: str) -> Tokenizer:
+    """That of SentencePiece's file, with the tokens that a folder adds to it."""
+    from .sentencepiece import sentencepiece_fields
+
+    with open(name, "rb") as file:
+        fields = sentencepiece_fields(file.read(LARGEST + 1))
+    return _with_added(fields, os.path.dirname(name), begins=True)
+
+
+def _of_merges(name: str) -> Tokenizer:
+    """Byte-level BPE of `vocab.json` and `merges.txt`."""
+    folder = os.path.dirname(name)
+    places = read_json(os.path.join(folder, "vocab.json"))
+    if not isinstance(places, dict) or sorted(map(str, places.values())) != sorted(
+        map(str, range(len(places)))
+    ):
+        raise Refusal("the tokens of 'vocab.json' are not numbered from 0")
+    with open(name, encoding="utf-8") as file:
+        lines = file.read(LARGEST).splitlines()
+    kind = _settings(folder).get("tokenizer_class", "GPT2Tokenizer")
+    cut = BY_CLASS.get(str(kind).removesuffix("Fast"))
+    if cut is None:
+        raise Refusal(f"its tokeniser {str(kind)[:50]!r} is not known", ", ".join(BY_CLASS))
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    fields = {"model": "gpt2", "tokens": sorted(places, key=places.__getitem__), "merges": merges,
+              "pre": cut}  # fmt: skip
+    return _with_added(fields, folder, begins=False)
+
+
+def _settings(folder: str) -> dict[str, Any]:
+    """What `tokenizer_config.json` says; nothing if there is none."""
+    name = os.path.join(folder, "tokenizer_config.json")
+    found = read_json(name) if os.path.exists(name) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _with_added(fields: dict[str, Any], folder: str, begins: bool) -> Tokenizer:
+    """A tokeniser of fields, and the tokens that `tokenizer_config.json` adds behind or marks."""
+    settings = _settings(folder)
+    added = settings.get("added_tokens_decoder")
+    given = Fields({} if added is None else added, "added_tokens_decoder.")
+    tokens, kinds = list(fields["tokens"]), list(fields.get("token_type") or [])
+    kinds += [NORMAL] * (len(tokens) - len(kinds))
+    scores = list(fields.get("scores") or [])
+    for key in sorted(given.data, key=lambda k: int(k) if str(k).isdecimal() else -1):
+        one = given.part(key)
+        text, place = one.text("content"), int(key) if str(key).isdecimal() else -1
+        if not 0 <= place <= len(tokens):
+            raise Refusal(f"the added token {text[:50]!r} has the number {str(key)[:20]}")
+        if place == len(tokens):
+            tokens.append(text)
+            kinds.append(NORMAL)
+            scores.append(0.0)
+        if tokens[place] == text and kinds[place] in (NORMAL, USER):
+            kinds[place] = CONTROL if one.flag("special", False) else USER
+    known = fields | {"tokens": tokens, "token_type": kinds, "scores": scores[: len(tokens)],
+                      "add_bos_token": settings.get("add_bos_token", begins)}  # fmt: skip
+    return _from_metadata({f"tokenizer.ggml.{name}": value for name, value in known.items()})
 
 
 def template_of(path: str, file: GgufFile | None) -> str | None:
@@ -132,9 +202,24 @@ _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SPLITS = {  # how text is cut before merges, by the file's name of it
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK3 = (  # one after the other
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+WHOLE = ("llama-bpe", "tekken")  # a word that is a token is not cut
+BY_CLASS = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}  # of folders without more
+# how text is cut before merges, by the file's name of it
+SPLITS: dict[str, str | tuple[str, ...] | None] = {
     "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "dbrx": _LLAMA3,
-    "qwen2": _LLAMA3.replace("{1,3}", ""),
+    "qwen2": _LLAMA3.replace("{1,3}", ""), "deepseek-r1-qwen": _LLAMA3.replace("{1,3}", ""),
+    "tekken": _TEKKEN, "deepseek-v3": _DEEPSEEK3,
     "olmo": None, "gpt-2": None, "default": None, "gpt2": None,
     "smollm": "digits",
 }  # fmt: skip
@@ -192,9 +277,7 @@ def _byte_level(library: Any, f: Fields, tokens: list[str]) -> Any:
         left, _, right = str(merge).partition(" ")
         merges.append((left, right))
     inner = library.Tokenizer(
-        library.models.BPE(
-            _vocabulary(tokens), merges, ignore_merges=f.text("pre", "") == "llama-bpe"
-        )
+        library.models.BPE(_vocabulary(tokens), merges, ignore_merges=f.text("pre", "") in WHOLE)
     )
     pre = f.text("pre", "default")
     if pre not in SPLITS:
@@ -203,11 +286,12 @@ def _byte_level(library: Any, f: Fields, tokens: list[str]) -> Any:
     if cut is None:
         inner.pre_tokenizer = parts.ByteLevel(add_prefix_space=False)
     else:
-        first = parts.Digits(individual_digits=True) if cut == "digits" else parts.Split(
-            library.Regex(cut), "isolated"
-        )  # fmt: skip
+        cuts = (cut,) if isinstance(cut, str) else cut
+        first = [parts.Digits(individual_digits=True)] if cut == "digits" else [
+            parts.Split(library.Regex(one), "isolated") for one in cuts
+        ]  # fmt: skip
         inner.pre_tokenizer = parts.Sequence(
-            [first, parts.ByteLevel(add_prefix_space=False, use_regex=cut == "digits")]
+            [*first, parts.ByteLevel(add_prefix_space=False, use_regex=cut == "digits")]
         )
     inner.decoder = library.decoders.ByteLevel()
     return inner
@@ -237,7 +321,7 @@ def _sentencepiece(library: Any, f: Fields, tokens: list[str]) -> Any:
             byte_fallback=True,
         )
     )
-    _spaces(library, inner, f.flag("add_space_prefix", True))
+    _spaces(library, inner, f)
     return inner
 
 
@@ -246,14 +330,20 @@ def _unigram(library: Any, f: Fields, tokens: list[str]) -> Any:
     unknown = f.whole("unknown_token_id", 0, least=0, most=len(tokens) - 1)
     pairs = list(zip(tokens, _scores(f, tokens), strict=True))
     inner = library.Tokenizer(library.models.Unigram(pairs, unknown, "<0x00>" in tokens))
-    _spaces(library, inner, f.flag("add_space_prefix", True))
+    _spaces(library, inner, f)
     return inner
 
 
-def _spaces(library: Any, inner: Any, prefix: bool) -> None:
+def _spaces(library: Any, inner: Any, f: Fields) -> None:
     """Spaces are written as ▁; bytes that no token has as <0x..>."""
     normal, decoders = library.normalizers, library.decoders
-    steps = [normal.Prepend("▁")] if prefix else []
+    prefix, steps = f.flag("add_space_prefix", True), []
+    charsmap = f.data.get("precompiled_charsmap")
+    if charsmap and isinstance(charsmap, bytes | list):
+        steps.append(normal.Precompiled(bytes(charsmap)))
+    if f.flag("remove_extra_whitespaces", False):
+        steps += [normal.Strip(), normal.Replace(library.Regex(" {2,}"), " ")]
+    steps += [normal.Prepend("▁")] if prefix else []
     inner.normalizer = normal.Sequence([*steps, normal.Replace(" ", "▁")])
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     inner.decoder = decoders.Sequence([*parts, *([decoders.Strip(" ", 1, 0)] if prefix else [])])

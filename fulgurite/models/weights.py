@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import fulgurite as fg
 
-from ..io.files import Path, Refusal, reading
+from ..io.files import FileError, MissingFileError, Path, Refusal, reading
 from ..io.gguf import GgufFile
 from ..io.quants import GROUPS, QUANTS, Quant
 from ..io.safetensors import SafetensorsFile
@@ -54,7 +55,8 @@ class Folder(Mapping[str, Any]):
             table = read_json(index)
             self.places = reading(index, "an index of safetensors files", lambda _: _index(table))
         else:
-            self.places = dict.fromkeys(self._file("model.safetensors"), "model.safetensors")
+            name = _only_file(path)
+            self.places = dict.fromkeys(self._file(name), name)
 
     def _file(self, name: str) -> SafetensorsFile:
         if name not in self.files:
@@ -74,6 +76,24 @@ class Folder(Mapping[str, Any]):
         return len(self.places)
 
 
+def _only_file(path: str) -> str:
+    """The safetensors file of a folder without an index: `model.safetensors`, or the only one."""
+    wanted = "model.safetensors"
+    if os.path.exists(os.path.join(path, wanted)):
+        return wanted
+    found = sorted([n for n in os.listdir(path) if n.endswith(".safetensors")])
+    if len(found) == 1:
+        return found[0]
+    old = [n for n in os.listdir(path) if n.endswith((".bin", ".pt", ".pth"))]
+    why = f"its weights are pickled ({min(old)[:100]!r}), which are not read" if old else (
+        f"there is no {INDEX!r} that says what is in which file" if found else
+        "it has no safetensors file"
+    )  # fmt: skip
+    raise FileError(
+        f"{path!r} is refused: {why}", "get the model as safetensors, or as a GGUF file"
+    )
+
+
 def _index(table: Any) -> dict[str, str]:
     places = table.get("weight_map") if isinstance(table, dict) else None
     if not isinstance(places, dict) or not places:
@@ -87,8 +107,13 @@ def _index(table: Any) -> dict[str, str]:
 def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any]]]:
     """The configuration and the weights of a decoder in a folder."""
     folder = os.fspath(path)
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        raise MissingFileError(
+            f"{folder!r} has no config.json", "give a Hugging Face folder, or a GGUF file"
+        )
     data = read_json(os.path.join(folder, "config.json"))
     config = reading(os.path.join(folder, "config.json"), "a config.json", lambda _: from_hf(data))
+    config = replace(config, eos=_ends(folder, config))
     tensors = Folder(folder)
     quant = reading(folder, "a folder with a model", lambda _: _quant(data))
     is_gpt2 = config.architecture == "gpt2"
@@ -112,6 +137,16 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
         return reader.all(top, prefix, layer, names.hf_names(config.architecture))
 
     return config, *reading(folder, "a folder with a model", read)
+
+
+def _ends(folder: str, config: ModelConfig) -> tuple[int, ...]:
+    """Tokens that end a text; `generation_config.json` has those that end a turn, too."""
+    name = os.path.join(folder, "generation_config.json")
+    if not os.path.exists(name):
+        return config.eos
+    data = read_json(name)
+    more = reading(name, "a generation_config.json", lambda _: Fields(data).tokens("eos_token_id"))
+    return tuple(dict.fromkeys([*config.eos, *[n for n in more if n < config.vocabulary]]))
 
 
 def _quant(data: Any) -> Quant | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,17 @@ from typing import Any
 import pytest
 
 from fulgurite import cli
-from tests.models.samples import gguf_of
+from tests.models.samples import folder_of, gguf_of
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 ONE: dict[str, Any] = {"llama.block_count": 1}
 pytestmark = pytest.mark.device("first")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(gguf_of(tmp_path / "tiny.gguf", **ONE))
 
 
 def test_a_conversation_and_a_text_at_the_terminal(
@@ -69,3 +75,37 @@ def test_a_port_that_is_taken_is_told_before_the_model_is_read(
             assert cli.main(["serve", str(tmp_path / "none.gguf"), *more]) == 1
             found = capsys.readouterr().err
             assert f"cannot listen on port {more[1]}" in found and why in found
+
+
+def test_how_a_text_begins_is_a_word_an_option_or_piped(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["-n", "2", "--seed", "3"]
+    texts = []
+    for words in (["the"], ["-p", "the"], []):
+        monkeypatch.setattr("sys.stdin", io.StringIO("the"))
+        assert cli.main(["generate", path, *words, *more]) == 0
+        texts.append(capsys.readouterr().out)
+    assert len(set(texts)) == 1
+    assert cli.main(["generate", path, "the", "-p", "the"]) == 1
+    assert "is there twice" in capsys.readouterr().err
+
+
+def test_quantize_says_what_is_wrong_with_paths_and_types(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.gguf"
+    assert cli.main(["quantize", path, str(target), "--type", "Q8_0"]) == 0
+    folder = folder_of(tmp_path / "folder")
+    for words, text in (
+        (["missing.gguf", str(target)], "there is no file 'missing.gguf'"),
+        ([path, str(target), "--type", "Q9"], "'Q9' is no type"),
+        ([path, path], "over itself"),
+        ([str(folder), str(tmp_path / "x.gguf")], "is a folder"),
+    ):
+        capsys.readouterr()
+        assert cli.main(["quantize", *words]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("fulgurite: ") and text in error and "runpy" not in error
+    assert cli.main(["quantize", str(folder), str(tmp_path / "packed")]) == 0
+    assert "rows of blocks of 256" in capsys.readouterr().err

@@ -184,7 +184,7 @@ def blocks(kind: int, count: int, seed: int = 0) -> Array:
 HALVES = {  # where a block's float16 numbers lie
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q8_1": [0, 2],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q8_K": [],
-    "IQ4_NL": [0],
+    "IQ4_NL": [0], "IQ4_XS": [0],
 }  # fmt: skip
 
 

@@ -50,8 +50,16 @@ def decoded(name: str, block: Array) -> list[float]:
         return found
     if name in ("Q8_0", "Q8_1"):
         return [signed(x) * half(block, 0) for x in b[2 if name == "Q8_0" else 4 :]]
+    table = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+    if name == "IQ4_XS":
+        high, found = b[2] | b[3] << 8, []
+        for i in range(256):
+            run = i // 32
+            s = (b[4 + run // 2] >> 4 * (run % 2) & 15) | (high >> 2 * run & 3) << 4
+            q = b[8 + run * 16 + i % 16] >> (4 if i % 32 >= 16 else 0) & 15
+            found.append(half(block, 0) * (s - 32) * table[q])
+        return found
     if name == "IQ4_NL":
-        table = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
         low = [b[2 + i % 16] >> (4 if i >= 16 else 0) & 15 for i in range(32)]
         return [table[q] * half(block, 0) for q in low]
     if name == "Q8_K":

@@ -15,6 +15,7 @@ from fulgurite.errors import ArgumentError
 from fulgurite.models import Batch, Generator, Model, SamplingOptions, Text, load
 from fulgurite.models.decoder import Decoder
 from fulgurite.models.generate import STEP
+from fulgurite.runtime.sizes import specialize
 
 from .samples import folder_of, golden, golden_folder
 
@@ -127,28 +128,37 @@ def test_nothing_is_compiled_after_the_third_long_request(tmp_path: Path, slots:
 
 @pytest.mark.device("cpu")
 @pytest.mark.parametrize("slots", [1, 3])
-def test_nothing_is_compiled_after_three_short_requests(tmp_path: Path, slots: int) -> None:
+def test_nothing_is_compiled_after_three_short_requests(
+    tmp_path: Path, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = load(folder_of(tmp_path / "one", num_hidden_layers=1))
     batch = Batch(model, slots)
-    ids = [3 + n % 200 for n in range(1000)]
+    ids = [3 + n % 200 for n in range(1800)]
     right = model.decoder(fg.Tensor([ids])).numpy()[0]
 
     def made() -> tuple[int, ...]:
         counts = [run.captured for run in batch._runs.values()]
-        return fg.cache_stats()["schedule"]["misses"], *counts
+        return fg.cache_stats()["schedule"]["misses"], compiled[0], *counts
 
+    compiled, own = [0], specialize._compile
+
+    def count(texts: Any) -> None:
+        compiled[0] += len(texts)
+        own(texts)
+
+    monkeypatch.setattr(specialize, "_compile", count)
     for length in (3, 7, 5):
         batch.admit()
         batch.truncate(0, 0)
         close(batch.prefill(0, ids[:length]), right[length - 1])
         close(batch.step({0: ids[length]})[0], right[length])
     before = made()
-    for slot, length in enumerate((200, 700, 990)):
+    for slot, length in enumerate((200, 700, 990, 1300, 1750)):
         batch.admit()
         batch.truncate(slot % slots, 0)
         close(batch.prefill(slot % slots, ids[:length]), right[length - 1])
         close(batch.step({slot % slots: ids[length]})[slot % slots], right[length])
-    assert made() == before and batch.capacity > 3 * STEP
+    assert made() == before and compiled[0] and batch.capacity > 6 * STEP
 
 
 @pytest.mark.device("first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fulgurite.errors import FulguriteError
 from fulgurite.models import load
 from fulgurite.models.tokens import _from_metadata, from_folder
 
-from .samples import gguf_of
+from .samples import gguf_of, words
 from .test_weights import rounds
 
 pytestmark = pytest.mark.device("none")
@@ -143,3 +144,120 @@ def test_damaged_tokenisers_are_refused_in_words(tmp_path: Path) -> None:
             _from_metadata(bad).encode("the text")
         except (FulguriteError, Exception) as error:
             assert type(error).__name__ in ("Refusal", "FileError"), error
+
+
+def wire(number: int, value: int | bytes | float) -> bytes:
+    """A field of a message of Protocol Buffers."""
+
+    def whole(n: int) -> bytes:
+        found = bytearray()
+        while n > 127:
+            found.append(n & 127 | 128)
+            n >>= 7
+        return bytes([*found, n])
+
+    if isinstance(value, float):
+        return whole(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return whole(number << 3) + whole(value)
+    return whole(number << 3 | 2) + whole(len(value)) + value
+
+
+def pieces(kind: int = 2) -> bytes:
+    """A `tokenizer.model` with the tokens of the samples."""
+    found = b""
+    for place, token in enumerate(words()):
+        type_ = 2 if place == 0 else 3 if place < 3 else 6 if place < 259 else 1
+        piece = wire(1, token.encode()) + wire(2, -float(place)) + wire(3, type_)
+        found += wire(1, piece)
+    return found + wire(2, wire(3, kind)) + wire(3, wire(3, 1) + wire(4, 0))
+
+
+def test_a_folder_of_sentencepiece_has_the_tokeniser_of_its_gguf(tmp_path: Path) -> None:
+    wanted = load(gguf_of(tmp_path / "m.gguf")).tokenizer
+    (tmp_path / "tokenizer.model").write_bytes(pieces())
+    ours = from_folder(str(tmp_path))
+    for text in HOSTILE:
+        assert ours.encode(text) == wanted.encode(text)
+        assert ours.decode(ours.encode(text)) == wanted.decode(wanted.encode(text))
+    count = len(words())
+    added = {str(count): {"content": "<|im_start|>", "special": True},
+             str(count + 1): {"content": "<tool>", "special": False}}  # fmt: skip
+    settings = {"added_tokens_decoder": added, "add_bos_token": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = from_folder(str(tmp_path))
+    assert ours.encode("<|im_start|><tool>") == [count, count + 1]
+    assert ours.decode([count, count + 1]) == "<tool>"
+    settings = {"added_tokens_decoder": {str(count + 7): {"content": "x"}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(FulguriteError, match="added token 'x'"):
+        from_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_file_of_sentencepiece_is_read_as_its_library_reads_it(kind: str, tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    for number, rule in enumerate(("identity", "nmt_nfkc")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "text").write_text("\n".join(TEXT * 20))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / "text"), model_prefix=str(folder / "tokenizer"), vocab_size=400,
+            model_type=kind, byte_fallback=True, normalization_rule_name=rule,
+            remove_extra_whitespaces=rule != "identity", minloglevel=2, hard_vocab_limit=False,
+        )  # fmt: skip
+        reference = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+        ours = from_folder(str(folder))
+        for text in [*TEXT, " two  spaces ", "ﬁ ½ Ⅷ wide　space"]:
+            assert ours.encode(text, special=False) == reference.encode(text), (rule, text)
+
+
+def test_a_damaged_file_of_sentencepiece_is_refused(tmp_path: Path) -> None:
+    whole, chance = pieces(), random.Random(3)
+    (tmp_path / "tokenizer.model").write_bytes(pieces(4))
+    with pytest.raises(FulguriteError, match="neither unigram"):
+        from_folder(str(tmp_path))
+    for _ in range(100):
+        data = bytearray(whole[: chance.randrange(len(whole))] if chance.random() < 0.3 else whole)
+        for _ in range(chance.randrange(1, 6)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        (tmp_path / "tokenizer.model").write_bytes(data)
+        try:
+            from_folder(str(tmp_path)).encode("the hat")
+        except FulguriteError as error:
+            assert "tokenizer.model" in str(error)
+
+
+def test_vocab_and_merges_are_a_tokeniser(tmp_path: Path) -> None:
+    reference, metadata = byte_level()
+    tokens, merges = (metadata[f"tokenizer.ggml.{name}"] for name in ("tokens", "merges"))
+    (tmp_path / "vocab.json").write_text(json.dumps({t: n for n, t in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    added = {"0": {"content": "<|end|>", "special": True}}
+    for kind in ("GPT2Tokenizer", "Qwen2Tokenizer"):
+        settings = {"tokenizer_class": kind, "added_tokens_decoder": added}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        ours = from_folder(str(tmp_path))
+        for text in HOSTILE:
+            assert ours.decode(ours.encode(text)) == text
+            assert kind[0] == "Q" or ours.encode(text) == reference.encode(text).ids
+        assert ours.encode("a<|end|>")[-1] == 0
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "Strange"}')
+    with pytest.raises(FulguriteError, match="'Strange' is not known"):
+        from_folder(str(tmp_path))
+    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 2}')
+    with pytest.raises(FulguriteError, match="not numbered"):
+        from_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("pre, text, parts", [
+    ("tekken", "HelloWorld 12 fooBar/x", ["Hello", "World", " ", "1", "2", " foo", "Bar", "/x"]),
+    ("deepseek-v3", "x1234 日本.ok 5", ["x", "123", "4", " ", "日本", ".ok", " ", "5"]),
+    ("deepseek-r1-qwen", "it's 12", ["it", "'s", " ", "1", "2"]),
+])  # fmt: skip
+def test_words_are_cut_as_models_of_gguf_want_it(pre: str, text: str, parts: list[str]) -> None:
+    _, metadata = byte_level(pre)
+    ours = _from_metadata(metadata)
+    found = [text[slice(*place)] for _, place in ours.inner.pre_tokenizer.pre_tokenize_str(text)]
+    assert found == parts

@@ -14,7 +14,9 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import FulguriteError
+from fulgurite.io.gguf import GgufFile
 from fulgurite.models import FileError, load, quantize
+from fulgurite.models.gguf import save_gguf
 from fulgurite.models.quantize import ENCODERS, NUMBERS
 
 from .samples import folder_of, gguf_of
@@ -165,3 +167,95 @@ def test_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_many_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
     hostile(1250, tmp_path)
+
+
+def split(path: Path, count: int) -> list[Path]:
+    """A GGUF file of the samples, cut into parts as gguf-split does it."""
+    whole = GgufFile(gguf_of(path.with_name("whole.gguf"), "Q8_0"))
+    names = list(whole)
+    found = []
+    for number in range(count):
+        some = {}
+        for name in names[number::count]:
+            data, quant = whole.packed(name)
+            kind = NUMBERS[quant.name] if quant else 0
+            some[name] = (kind, whole.shape(name), data.numpy())
+        about = {"split.no": number, "split.count": count, "split.tensors.count": len(names)}
+        found.append(path.with_name(f"{path.name}-{number + 1:05}-of-{count:05}.gguf"))
+        save_gguf(found[-1], (whole.metadata if number == 0 else {}) | about, some)
+    return found
+
+
+def test_a_gguf_file_in_parts_is_one_model_whichever_part_is_named(tmp_path: Path) -> None:
+    parts = split(tmp_path / "m", 3)
+    whole = GgufFile(tmp_path / "whole.gguf")
+    ids = fg.Tensor([[5, 17, 3]])
+    wanted = load(tmp_path / "whole.gguf").decoder(ids).numpy()
+    for part in parts:
+        file = GgufFile(part)
+        assert set(file) == set(whole) and file.metadata == whole.metadata
+        assert np.array_equal(load(part).decoder(ids).numpy(), wanted)
+
+
+def test_parts_that_are_missing_or_of_another_model_are_refused(tmp_path: Path) -> None:
+    parts = split(tmp_path / "m", 3)
+    data = [part.read_bytes() for part in parts]
+    parts[1].write_bytes(data[2])
+    with pytest.raises(FileError, match="is not part 2 of 3"):
+        GgufFile(parts[0])
+    parts[1].write_bytes(b"GGUX" + data[1][4:])
+    with pytest.raises(FileError, match=r"00002-of-00003\.gguf' is refused: it does not begin"):
+        GgufFile(parts[0])
+    parts[1].unlink()
+    with pytest.raises(FileError, match="3 parts, of which 1 are not beside it"):
+        GgufFile(parts[0])
+    (tmp_path / "renamed.gguf").write_bytes(data[0])
+    with pytest.raises(FileError, match="its name does not say which"):
+        GgufFile(tmp_path / "renamed.gguf")
+    for wrong in (0, -1, 1 << 40, "3", [3]):
+        about = {"split.no": 0, "split.count": wrong}
+        save_gguf(tmp_path / "x-00001-of-00003.gguf", about, {})
+        with pytest.raises(FileError):
+            GgufFile(tmp_path / "x-00001-of-00003.gguf")
+
+
+def test_turns_end_where_generation_config_says(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m")
+    assert load(folder).config.eos == (2,)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [7, 2, 9, 100000]}')
+    assert load(folder).config.eos == (2, 7, 9)
+    for wrong in ('{"eos_token_id": "x"}', '{"eos_token_id": [-1]}', "[]", "{"):
+        (folder / "generation_config.json").write_text(wrong)
+        with pytest.raises(FileError, match=r"generation_config\.json"):
+            load(folder)
+
+
+def test_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"has no config\.json"):
+        load(tmp_path)
+    folder = folder_of(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    assert load(folder).config.layers == 2  # the only one
+    (folder / "weights.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(FileError, match="pickled"):
+        load(folder)
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(FileError, match="no safetensors file"):
+        load(folder)
+
+
+def test_layers_that_do_not_turn_are_those_the_file_names(tmp_path: Path) -> None:
+    ids = fg.Tensor([[5, 17, 3, 88, 41]])
+    found = {}
+    for turns in ([1, 1], [0, 1], [1, 0], [0, 0]):
+        folder = folder_of(tmp_path / f"{turns}", model_type="smollm3", no_rope_layers=turns)
+        model = load(folder)
+        assert model.config.unturned == {n for n, turn in enumerate(turns) if not turn}
+        found[tuple(turns)] = model.decoder(ids).numpy()
+    assert np.array_equal(found[1, 1], load(folder_of(tmp_path / "llama")).decoder(ids).numpy())
+    assert len({values.tobytes() for values in found.values()}) == 4
+    folder = folder_of(tmp_path / "all", model_type="smollm3", num_hidden_layers=9)
+    assert load(folder).config.unturned == {3, 7}
+    folder = folder_of(tmp_path / "bad", model_type="smollm3", no_rope_layers=[1, 2])
+    with pytest.raises(FileError, match="no_rope_layers"):
+        load(folder)

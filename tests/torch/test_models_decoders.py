@@ -46,6 +46,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     "llama tied, biases": ("Llama", {
         "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 5, "no_rope_layers": None}),
+    "smollm3, some": ("SmolLM3", {"no_rope_layers": [0, 1], "tie_word_embeddings": False}),
     "mistral": ("Mistral", {"sliding_window": 7, "head_dim": 24}),
     "qwen2": ("Qwen2", {}),
     "qwen2 window": ("Qwen2", {

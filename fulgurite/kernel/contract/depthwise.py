@@ -11,7 +11,7 @@ product and after the sum. What is around an image is in memory already: no load
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, product
+from itertools import product
 from math import prod
 
 from ...core.dtype import float32
@@ -91,10 +91,12 @@ def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
 
 
 def _taps(fold: Node, sizes: Sequence[int]) -> tuple[dict[int, int], ...]:
-    """Places of a window, one more than may be taken at the most."""
-    window = product(*[range(sizes[a]) for a in fold.arg[1]])
-    places = islice(window, FORM.most_taps + 1)
-    return tuple([dict(zip(fold.arg[1], place, strict=True)) for place in places])
+    """The places of a window, none if they are too many: sizes that vary are not written out."""
+    lengths = [sizes[a] for a in fold.arg[1]]
+    if prod(lengths) > FORM.most_taps:
+        return ()
+    window = product(*[range(n) for n in lengths])
+    return tuple([dict(zip(fold.arg[1], tap, strict=True)) for tap in window])
 
 
 def _sum_of_products(order: Sequence[Node]) -> Node | None:
@@ -120,7 +122,7 @@ def _is_worth_it(m: Depthwise) -> bool:
     """True if there are channels for a vector, places for weights that are read once, and no more
     taps than registers."""
     enough = m.lanes >= FORM.least_lanes and prod(m.rows.sizes) >= FORM.least_rows
-    return enough and len(m.taps) <= FORM.most_taps
+    return enough and bool(m.taps)
 
 
 def _lane(stores: Sequence[Node], order: Sequence[Node]) -> int | None:

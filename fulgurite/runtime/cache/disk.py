@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Entry = tuple[str, str, bytes]  # kind, key, bytes
 Row = tuple[str, str, str, int]  # kind, key, digest, size
 
-KINDS = ("plan", "sizes", "kernel", "object", "driver", "model", "sources")
+KINDS = ("plan", "sizes", "kernel", "object", "driver", "model", "capture", "sources")
 LOCAL = ("sources",)  # what says something of this machine's files, and goes to no other
 LAYOUT = "v1"  # a subfolder for each layout: versions live side by side, each in a private folder
 HOUR = 3600.0

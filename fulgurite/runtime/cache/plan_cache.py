@@ -120,7 +120,12 @@ def kept_plans(device: str, options: Options, normal: Normal) -> PlanCache | Non
     backend = get_device(device)
     if backend.has_tiny_tier and options.tier == "auto" and are_tiny(normal.nodes):
         return None
-    if backend.plan_key() is None:
+    return stored_plans(device, options)
+
+
+def stored_plans(device: str, options: Options) -> PlanCache | None:
+    """Where plans of a device are kept, if anywhere."""
+    if get_device(device).plan_key() is None:
         return None
     with FORK_LOCK:
         from . import disk

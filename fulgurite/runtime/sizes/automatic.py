@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..._lazy import FORK_LOCK
@@ -34,7 +35,7 @@ from .recent import RECENT
 from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
 from .sized_store import Line, SizedStore, written_out
-from .specialize import MOST_KNOWN, SizedPlan, awkward, numbered, size_key
+from .specialize import MOST_KNOWN, NoForm, SizedPlan, awkward, numbered, size_key
 
 if TYPE_CHECKING:
     from ..pipeline import Context
@@ -307,9 +308,7 @@ class SizedGraph:
     def _plan(self, values: tuple[int, ...], options: Options) -> Plan:
         """The plan for sizes: of what is there, of what is on disk, or made."""
         if self.store is None:
-            normal = written_out(self.normal)
-            native = replace(options, tier="native")  # as its plans are compiled
-            self.store = SizedStore(normal, native, self.device, self.donated)
+            self.store = self._opened(options)
             self.plans += self.store.load_plans()
         for known in self.plans:
             found = known.plan_at(values)
@@ -323,6 +322,25 @@ class SizedGraph:
         plan = made.at(values)
         self.store.keep_plans(self.plans)
         return plan
+
+    def cover(self, sizes: Sequence[tuple[int, ...]], options: Options) -> None:
+        """Compile what the plans that are there need for sizes that may come."""
+        with self.lock:
+            if self.store is None:  # it never ran
+                return
+            before = sum([plan.forms for plan in self.plans])
+            for values in sizes:
+                try:
+                    any(map(SizedPlan.cover, self.plans, repeat(values)))
+                except NoForm:
+                    self.at(values, options)
+            if sum([plan.forms for plan in self.plans]) > before:
+                self.store.keep_plans(self.plans)
+
+    def _opened(self, options: Options) -> SizedStore:
+        """Where its plans are kept."""
+        native = replace(options, tier="native")  # as its plans are compiled
+        return SizedStore(written_out(self.normal), native, self.device, self.donated)
 
     def numbered(self, values: tuple[int, ...]) -> tuple[list[Node], Normal]:
         """The graph's roots over its buffers, and these, with numbers for sizes; made anew."""

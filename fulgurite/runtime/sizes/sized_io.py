@@ -48,7 +48,7 @@ def dump_sized(plan: SizedPlan, normal: Normal) -> dict[str, Any] | None:
         for s in schedule.slots
     ]  # fmt: skip
     return {
-        "guards": _guards(plan.trace), "inputs": schedule.inputs, "outputs": schedule.outputs,
+        "guards": kept_guards(plan.trace), "inputs": schedule.inputs, "outputs": schedule.outputs,
         "aliases": schedule.aliases, "slots": slots, "items": items, "kernels": kernels,
     }  # fmt: skip
 
@@ -61,7 +61,7 @@ def _kernel(sized: SizedKernel, hints: Mapping[str, int]) -> list[Any]:
     else:
         text = shown(resized(kernel, hints).body)
     forms = [
-        [_guards(form.trace), form.keys, form.native.digest,
+        [kept_guards(form.trace), form.keys, form.native.digest,
          [symbol for symbol, _, _ in form.native.launches], form.native.variables,
          _prepacked(form.native.prepacked)]
         for form in sized.forms
@@ -78,7 +78,8 @@ def _prepacked(form: Any) -> Any:
     return form._replace(launches=launches, numbers=[0] * len(form.numbers), workspace=0)
 
 
-def _guards(trace: Trace) -> list[Any]:
+def kept_guards(trace: Trace) -> list[Any]:
+    """What is known of sizes as data: hints, bounds and comparisons."""
     ranges = [[name, hint, trace.low[name], trace.high[name]] for name, hint in trace.hints.items()]
     return [ranges, list(trace.guards)]
 
@@ -88,7 +89,7 @@ def _guards(trace: Trace) -> list[Any]:
 
 def load_sized(whole: Mapping[str, Any], normal: Normal, where: str) -> SizedPlan | None:
     """The plan of what was kept; None if some of its code is gone. Raises if it is no plan."""
-    trace = _trace(whole["guards"])
+    trace = kept_trace(whole["guards"])
     names = tuple(trace.hints)
     kernels: list[SizedKernel] = []
     for kind, inputs, name, text, over, forms in whole["kernels"]:
@@ -111,12 +112,13 @@ def _form(kept: Sequence[Any], kernel: StoredKernel, where: str) -> Form | None:
     guards, keys, digest, symbols, variables, packed = kept
     dumped = [digest, [(symbol, 1, 0) for symbol in symbols], variables, (), 0, packed]
     native = get_device(where).load_code(kernel, dumped)
-    trace = _trace(guards)
+    trace = kept_trace(guards)
     names = frozenset(trace.hints)
     return None if native is None else Form(trace, [key_from(key, names) for key in keys], native)
 
 
-def _trace(kept: Sequence[Any]) -> Trace:
+def kept_trace(kept: Sequence[Any]) -> Trace:
+    """The same from data."""
     ranges, guards = kept
     trace = Trace({str(name): int(hint) for name, hint, _, _ in ranges})
     for name, _, low, high in ranges:

@@ -21,7 +21,7 @@ from ...core.origin import Origin
 from ...core.symbolic.sym import sized
 from ...graph.ir.cache_key import Normal
 from ...graph.memory.in_place import Pair
-from ..cache.plan_cache import kept_plans
+from ..cache.plan_cache import kept_plans, stored_plans
 from ..plan_key import has_patterns
 from .sized_io import dump_sized, load_sized
 from .specialize import SizedPlan
@@ -87,6 +87,14 @@ class SizedStore:
         if self.kept is not None:
             key = self.kept.key(normal, lifted or {}, device, options, donated)
             self.key = None if key is None else digest_of(f"sizes {key}")
+
+    @classmethod
+    def known(cls, key: str | None, lines: Normal, options: Options, device: str) -> SizedStore:
+        """That of a graph whose key is known, and of the graph nothing but its lines."""
+        found = cls.__new__(cls)
+        found.lines, found.device, found.key = lines, device, key
+        found.kept = None if has_patterns(options) else stored_plans(device, options)
+        return found
 
     def part(self, about: str) -> SizedStore:
         """Where those plans are kept that this is true of."""

@@ -310,6 +310,17 @@ class SizedPlan:
         except NoForm:
             return None
 
+    def cover(self, values: tuple[int, ...]) -> bool:
+        """Compile the forms that a plan for sizes needs; False if they fail a guard.
+
+        Raises `NoForm` of what was kept on disk without one.
+        """
+        if not self.accepts(*values):
+            return False
+        with self.lock:
+            add_forms([kernel for kernel in self.distinct if kernel.form(values) is None], values)
+        return True
+
     def at(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes that pass the guards."""
         with self.lock:
