@@ -56,14 +56,18 @@ def test_every_entry_is_an_operator_of_some_torch() -> None:
 def test_batch_norm_of_inference_gives_the_statistics_that_torch_keeps(kept: bool) -> None:
     # torch says that a GPU keeps mean and inverse deviation, and the host nothing
     rng = np.random.default_rng(0)
-    x, mean, var = rng.normal(size=(2, 3, 5)), rng.normal(size=3), rng.uniform(0.5, 2, 3)
-    x, mean, var = [each.astype(np.float32) for each in (x, mean, var)]
+    x, mean = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.normal(size=3).astype(np.float32)
+    var = rng.uniform(0.5, 2, 3).astype(np.float32)
     room = torch.empty(3 if kept else 0, device="meta")
     name = "_native_batch_norm_legit_no_training.default"
     use = Use(name, [torch.empty(2, 3, 5, device="meta"), room, room], (), set(), "cpu")
     numbers = (fg.tensor(x), None, None, fg.tensor(mean), fg.tensor(var), 0.1, 1e-5)
     found = [each.numpy() for each in TABLE[name](use, *numbers)]
     rstd = 1 / np.sqrt(var + 1e-5)
-    want = [(x - mean[:, None]) * rstd[:, None], mean if kept else [], rstd if kept else []]
+    want: list[Any] = [
+        (x - mean[:, None]) * rstd[:, None],
+        mean if kept else [],
+        rstd if kept else [],
+    ]
     for ours, theirs in zip(found, want, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
