@@ -114,7 +114,9 @@ def child(
             check=True,
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
-        print(f"  {name} {backend}: {type(problem).__name__}", file=sys.stderr)
+        said = (problem.stderr or "") if isinstance(problem.stderr, str | None) else ""
+        last = " | ".join(said.strip().splitlines()[-3:])[-600:]
+        print(f"  {name} {backend}: {type(problem).__name__}: {last}", file=sys.stderr)
         return {}
     found: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
     return found

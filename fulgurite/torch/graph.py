@@ -199,11 +199,12 @@ class Program:
         takes = _takes(graph.results, made, number)
         if takes is None:
             return None
+        groups = _by_dtype(copies, [segment.outputs[i].meta["val"].dtype for _, i in copies])
 
         def call(args: Sequence[Any]) -> list[Any]:
             outputs = run([args[i] for i in reads])
-            for to, source in copies:
-                args[to].copy_(outputs[source])
+            for to, source in groups:
+                torch._foreach_copy_([args[i] for i in to], [outputs[i] for i in source])
             return [outputs[i] if ours else None if i is None else args[i] for ours, i in takes]
 
         return call
@@ -275,6 +276,18 @@ class Numbers:
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
         return stand_in(size, stride, val.dtype, place_of(val))
+
+
+def _by_dtype(
+    copies: Sequence[tuple[int, int]], dtypes: Sequence[Any]
+) -> list[tuple[list[int], list[int]]]:
+    """Copies of one dtype together: torch has one call, and on a GPU few launches, for many."""
+    found: dict[Any, tuple[list[int], list[int]]] = {}
+    for (to, source), dtype in zip(copies, dtypes, strict=True):
+        tos, sources = found.setdefault(dtype, ([], []))
+        tos.append(to)
+        sources.append(source)
+    return list(found.values())
 
 
 def _takes(

@@ -56,12 +56,12 @@ def refusal(node: fx.Node, val: Any, place: Any) -> str | None:
             return f"there is no {each.dtype}"
         if each.layout is not torch.strided:
             return f"its layout is {each.layout}"
-        if not _is_at(each, place) and each.dim():  # numbers are tensors of the host now and then
+        if not is_at(each, place) and each.dim():  # numbers are tensors of the host now and then
             return f"its tensors are on {place_of(each)}, and the graph is compiled for {place}"
     return None
 
 
-def _is_at(tensor: Any, place: Any) -> bool:
+def is_at(tensor: Any, place: Any) -> bool:
     """True if a tensor is on a device, or it does not matter where it is."""
     found = place_of(tensor)
     if place is None or found.type == "meta":
@@ -102,7 +102,7 @@ class Lowering:
     def outside(self, node: fx.Node) -> Tensor:
         """A tensor that comes from outside, over a stand-in for its memory."""
         fake = self.known(node)
-        if not _is_at(fake, self.home.torch):
+        if not is_at(fake, self.home.torch) and (fake.dim() or place_of(fake).type != "cpu"):
             raise Refused(f"it reads a tensor on {place_of(fake)}")
         layout = self.layouts[node] = layout_of(fake)
         buffer = new_buffer(layout.held, TO_OURS[fake.dtype], self.device)

@@ -30,7 +30,7 @@ from ..tensor import node_of, wrap
 from .dtypes import TO_TORCH
 from .home import Home, Run, place_of
 from .layout import Layout, layout_of
-from .lower import Lowering
+from .lower import Lowering, is_at
 from .table import Refused
 
 
@@ -101,6 +101,22 @@ class Segment:
             self.run: Run = self.home.ordered(self._quick())
         else:
             self.run = self.home.ordered(self._slow)
+        numbers = [i for i, node in enumerate(self.inputs)
+                   if not is_at(lowering.known(node), self.home.torch)]  # fmt: skip
+        if numbers:
+            self.run = self._bringing(numbers, self.run)
+
+    def _bringing(self, numbers: Sequence[int], run: Run) -> Run:
+        """A call that first copies numbers (tensors of the host) to where everything else is."""
+        place = self.home.torch
+
+        def call(tensors: Sequence[Any]) -> list[Any]:
+            found = list(tensors)
+            for i in numbers:
+                found[i] = found[i].to(place)
+            return run(found)
+
+        return call
 
     def _maker(self, layout: Layout, root: Node) -> Callable[[], Any]:
         """What allocates a result in torch's memory."""

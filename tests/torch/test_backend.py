@@ -224,6 +224,17 @@ def test_sizes_that_change_are_symbols_of_one_traced_graph() -> None:
     assert fgt.report().graphs == 1
 
 
+def test_a_fused_encoder_layer_of_symbols_does_not_break_the_graph() -> None:
+    model = Attention().eval()
+    call = compiled(model, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for sizes in ((3, 7), (5, 2), (2, 40)):
+            x = torch.randint(11, sizes)
+            close(call(x), model(x))
+        turned = torch.randn(6, 4, 16).transpose(0, 1)
+        close(compiled(model.layer, dynamic=True)(turned), model.layer(turned))
+
+
 def test_fifty_sizes_of_batches_and_sentences_have_three_plans() -> None:
     model, rng = Attention().eval(), random.Random(1)
     call, plans = compiled(model), fg.cache_stats()["schedule"]["misses"]

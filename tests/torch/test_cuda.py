@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fulgurite.torch import report
+from fulgurite.torch.graph import watching
 
 pytestmark = pytest.mark.device("cuda")
 
@@ -58,18 +59,20 @@ def trained(model: nn.Module, call: Any, x: Any, y: Any, autocast: bool) -> list
 def test_training_on_a_gpu_is_eagers(name: str, autocast: bool) -> None:
     rows = []
     torch.backends.cudnn.allow_tf32 = False
-    for backend in ("eager", "fulgurite"):
+    for backend, narrow in (("eager", False), ("eager", autocast), ("fulgurite", autocast)):
         torch.manual_seed(0)
         model = (Block() if name == "block" else images()).cuda()
         x = torch.randint(97, (4, 33)) if name == "block" else torch.randn(5, 3, 41, 41)
         y = torch.randint(97, (4, 33)) if name == "block" else torch.randint(10, (5,))
         call = torch.compile(model, backend=backend)
-        rows.append(trained(model, call, x.cuda(), y.cuda(), autocast))
+        rows.append(trained(model, call, x.cuda(), y.cuda(), narrow))
     assert report().operators > 0
-    for ours, theirs in zip(rows[1], rows[0], strict=True):
+    for exact, theirs, ours in zip(*rows, strict=True):
         assert ours.is_cuda and ours.isfinite().all()
-        error = (ours - theirs).norm() / theirs.norm().clamp(min=1e-6)
-        assert float(error) < (0.06 if autocast else 2e-4)
+        size = exact.norm().clamp(min=1e-6)
+        off, torchs = [float((each - exact).norm() / size) for each in (ours, theirs)]
+        # bfloat16 alone puts eager torch a tenth from float32 in the first norm's bias
+        assert off < max(0.06 if autocast else 2e-4, 1.5 * torchs)
 
 
 def test_sizes_streams_and_constants_of_the_host() -> None:
@@ -90,6 +93,17 @@ def test_sizes_streams_and_constants_of_the_host() -> None:
             z = y + 1  # torch's, behind ours
         torch.cuda.current_stream().wait_stream(side)
         torch.testing.assert_close(z, function(x * 2) + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_a_network_in_inference_is_one_segment_with_eagers_result() -> None:
+    # batch norm by running statistics: on a GPU torch keeps them as results, on the host not
+    torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = False
+    model, x = images().cuda().eval(), torch.randn(5, 3, 41, 41, device="cuda")
+    call = torch.compile(model, backend="fulgurite")
+    with watching() as graphs, torch.no_grad():
+        torch.testing.assert_close(call(x), model(x), rtol=1e-4, atol=1e-4)
+    assert [len(p.steps) for g in graphs for p in g.programs.values()] == [1]
 
 
 def test_memory_that_torch_frees_is_not_read_late() -> None:

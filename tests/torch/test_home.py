@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
@@ -19,6 +20,9 @@ from fulgurite.runtime.cuda.device import CudaDevice
 from fulgurite.runtime.cuda.executor import CudaProgram
 from fulgurite.torch import graph, home, report
 from fulgurite.torch.home import Home, home_of, place_of, stand_in
+from fulgurite.torch.lower import Lowering
+from fulgurite.torch.segment import Segment
+from fulgurite.torch.table import Refused
 from tests.runtime.cuda.conftest import library  # noqa: F401 (a fixture)
 
 
@@ -104,3 +108,20 @@ def test_a_graph_is_at_home_where_its_tensors_are(library: ctypes.CDLL) -> None:
     assert place_of(stand_in([2], [1], torch.float32, there.device)) == there.device
     with fg.config(device="cuda"):  # torch's tensors of the host are no GPU's
         assert home_of([here]) == Home(torch.device("cpu"), "cpu")
+
+
+def test_a_number_of_the_host_is_brought_to_a_gpu_and_a_row_of_it_is_left_to_torch() -> None:
+    where = Home(torch.device("cuda", 0), "cpu")
+    number, row = fx.Graph().placeholder("number"), fx.Graph().placeholder("row")
+    number.meta["val"], row.meta["val"] = torch.tensor(3.0), torch.ones(2)
+    lowering = Lowering(where, lambda node: node.meta["val"], lambda x: x)
+    assert lowering.outside(number).shape == ()
+    with pytest.raises(Refused, match="it reads a tensor on cpu"):
+        lowering.outside(row)
+
+
+def test_a_segment_copies_numbers_of_the_host_before_it_runs() -> None:
+    made = object.__new__(Segment)
+    made.home = Home(torch.device("meta"), "cpu")
+    call = made._bringing([1], lambda tensors: [t.device.type for t in tensors])
+    assert call([torch.ones(2), torch.tensor(3.0)]) == ["cpu", "meta"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import fulgurite as fg
 from fulgurite.torch import ops
 from fulgurite.torch.backend import decompositions
-from fulgurite.torch.table import HOST, TABLE, name_of
+from fulgurite.torch.table import HOST, TABLE, Use, name_of
 
 pytestmark = pytest.mark.device("none")
 assert ops, "the table is filled"
@@ -48,3 +50,24 @@ def test_what_the_table_has_is_not_decomposed() -> None:
 def test_every_entry_is_an_operator_of_some_torch() -> None:
     unknown = [name for name in TABLE if not hasattr(torch.ops.aten, name.partition(".")[0])]
     assert len(unknown) <= 4, unknown  # names that only another release has
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_batch_norm_of_inference_gives_the_statistics_that_torch_keeps(kept: bool) -> None:
+    # torch says that a GPU keeps mean and inverse deviation, and the host nothing
+    rng = np.random.default_rng(0)
+    x, mean = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.normal(size=3).astype(np.float32)
+    var = rng.uniform(0.5, 2, 3).astype(np.float32)
+    room = torch.empty(3 if kept else 0, device="meta")
+    name = "_native_batch_norm_legit_no_training.default"
+    use = Use(name, [torch.empty(2, 3, 5, device="meta"), room, room], (), set(), "cpu")
+    numbers = (fg.tensor(x), None, None, fg.tensor(mean), fg.tensor(var), 0.1, 1e-5)
+    found = [each.numpy() for each in TABLE[name](use, *numbers)]
+    rstd = 1 / np.sqrt(var + 1e-5)
+    want: list[Any] = [
+        (x - mean[:, None]) * rstd[:, None],
+        mean if kept else [],
+        rstd if kept else [],
+    ]
+    for ours, theirs in zip(found, want, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -45,6 +45,15 @@ def calm(model: Any) -> Any:
     return model
 
 
+def awake(model: Any) -> Any:
+    """A model without weights that are all zero, behind which results and gradients are zero too:
+    last layers of heads, of residual branches, and routers, whose experts would be ties."""
+    for name, parameter in model.named_parameters():
+        if (parameter.dim() > 1 or name.endswith("weight")) and not bool(parameter.any()):
+            torch.nn.init.normal_(parameter, std=0.02 if parameter.dim() > 1 else 0.5)
+    return model
+
+
 # --- torchvision ----------------------------------------------------------------------------------
 
 _LARGE = {"inception_v3": 96, "googlenet": 64, "alexnet": 96, "maxvit_t": 224}
@@ -88,10 +97,11 @@ def torchvision_suite() -> Iterator[Architecture]:
                 named["weights_backbone"] = None
             if name in ("inception_v3", "googlenet"):
                 named |= {"init_weights": False, "aux_logits": False}
-            model = models.get_model(name, **named)
+            model = awake(models.get_model(name, **named))
+            if name == "s3d":  # its pool is of 7 x 7 where the picture is a 32nd
+                return model, {"": torch.randn(1, 3, 16, 224, 224)}
             if name in _CLIPS:
-                size = 64 if name == "s3d" else 32
-                return model, {"": torch.randn(2, 3, 16 if name == "s3d" else 4, size, size)}
+                return model, {"": torch.randn(2, 3, 4, 32, 32)}
             if name.startswith(("mvit", "swin3d")):
                 size = 224 if name.startswith("mvit") else 32
                 return model, {"": torch.randn(1, 3, 16 if size == 224 else 4, size, size)}
@@ -152,18 +162,35 @@ def timm_suite() -> Iterator[Architecture]:
     for name in [each for some in zip_longest(*ranked) for each in some if each is not None]:
 
         def make(name: str = name) -> tuple[Any, dict[str, Any]]:
-            size = 64
-            try:
-                model = timm.create_model(name, num_classes=10, img_size=size)
-            except (TypeError, AssertionError, ValueError, RuntimeError):
-                model = timm.create_model(name, num_classes=10)
-                want = model.default_cfg.get("input_size", (3, size, size))
-                fixed = model.default_cfg.get("fixed_input_size", False)
-                size = want[-1] if fixed else min(want[-1], 96)
-            _check_size(model)
-            return model, {"": torch.randn(2, 3, size, size)}
+            model, size = _at_a_small_size(timm, name)
+            return awake(model), {"": torch.randn(2, 3, size, size)}
 
         yield Architecture(name, make)
+
+
+def _at_a_small_size(timm: Any, name: str) -> tuple[Any, int]:
+    """A model, and the smallest of a few sizes of pictures that it can be made for and takes."""
+    with contextlib.suppress(TypeError, AssertionError, ValueError, RuntimeError):
+        model = timm.create_model(name, num_classes=10, img_size=64)
+        if _takes(model, 64):
+            _check_size(model)
+            return model, 64
+    model = timm.create_model(name, num_classes=10)
+    _check_size(model)
+    full = model.default_cfg.get("input_size", (3, 64, 64))[-1]
+    small = min(full, 96)
+    fixed = model.default_cfg.get("fixed_input_size", False)
+    return model, small if not fixed and _takes(model, small) else full
+
+
+def _takes(model: Any, size: int) -> bool:
+    """True if a model runs with pictures of this size: windows may have to divide it."""
+    try:
+        with torch.no_grad():
+            model.eval()(torch.randn(1, 3, size, size))
+    except (AssertionError, RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _check_size(model: Any) -> None:
@@ -270,18 +297,10 @@ def transformers_suite() -> Iterator[Architecture]:
             made = getattr(transformers, name)
             with torch.device("meta"):
                 _check_size(made(config))
-            model = _without_ties(made(config))
+            model = awake(made(config))
             return model, _inputs(model, config)
 
         yield Architecture(kind, make)
-
-
-def _without_ties(model: Any) -> Any:
-    """A model whose routers tell experts apart: of equal ones top-k may choose any."""
-    for parameter in model.parameters():
-        if parameter.dim() > 1 and not bool(parameter.any()):
-            torch.nn.init.normal_(parameter, std=0.02)
-    return model
 
 
 def _inputs(model: Any, config: Any) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 import fulgurite as fg
 
 from ..dtypes import TO_OURS, compute_dtype
@@ -149,3 +151,17 @@ def transformer_encoder_layer(
         return x + fed(_layer_norm(x, *norm2, eps))
     x = _layer_norm(x + attended(x), *norm1, eps)
     return _layer_norm(x + fed(x), *norm2, eps)
+
+
+def give_sizes_to_encoder_layer() -> None:
+    """Tell torch's fake tensors what the fused encoder layer gives, where torch does not say.
+
+    torch 2.11 has no meta kernel of it, so dynamo breaks the graph there when sizes are symbols.
+    """
+    name = "aten::_transformer_encoder_layer_fwd"
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+        _LIBRARY.impl(name, lambda src, *_: src.new_empty(src.shape), "Meta")
+
+
+_LIBRARY = torch.library.Library("aten", "IMPL")  # its kernels live as long as it does
+give_sizes_to_encoder_layer()

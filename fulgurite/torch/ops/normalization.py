@@ -166,9 +166,10 @@ def _batch_norm(
             old[1] = old[1] * (1 - momentum) + unbiased * momentum
     else:
         assert old[0] is not None and old[1] is not None
-        rstd = fg.reshape(fg.rsqrt(old[1] + eps), per)
-        out = (cast(x, wide) - fg.reshape(old[0], per)) * rstd
-        saved = rstd = fg.full((0,), 0.0, dtype=wide)
+        saved, rstd = old[0], fg.reshape(fg.rsqrt(old[1] + eps), per)
+        out = (cast(x, wide) - fg.reshape(saved, per)) * rstd
+        if 0 in use.out[1].shape:  # on the host torch keeps no statistics, on a GPU it does
+            saved = rstd = fg.full((0,), 0.0, dtype=wide)
     if weight is not None:
         out = out * fg.reshape(cast(weight, wide), per)
     if bias is not None:
