@@ -1,13 +1,15 @@
 """Hopper's GEMM: warp-specialised, persistent, fed by TMA, in Gluon (Triton one level below).
 
 In: a `GemmProblem`. Out: a `Launch`, or None where the form does not fit and `tl.dot`'s is used.
-Every multiprocessor has one program that walks tiles of the result. One warp copies blocks of both
-operands to a ring of buffers in shared memory (`cp.async.bulk.tensor`, a software pipeline); two
-warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the buffer back.
-An operand that runs the other way in memory is transposed by its descriptor. The epilogue is the
-kernel's own body, some columns at a time, in a layout whose accesses are 16 bytes a thread. Sizes
-and strides are run-time numbers. Gluon has no interpreter: correctness is shown on a GPU
-(tests/codegen/cuda/gluon_on_gpu.py).
+Every multiprocessor has one program, or two, that walks tiles of the result. One warp copies blocks
+of both operands to a ring of buffers in shared memory (`cp.async.bulk.tensor`, a software
+pipeline); two warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the
+buffer back: together, or a tile each in turns (ping-pong), the epilogue of one beside the loop of
+the other. An operand that runs the other way in memory is transposed by its descriptor. The
+epilogue is the kernel's own body, some columns at a time; results leave by the copy engine too, or
+by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are shared out
+(stream-K). Decision 0068 has the forms; one cost chooses. Sizes and strides are run-time numbers.
+Gluon has no interpreter: correctness is shown on a GPU (tests/codegen/cuda/time_products.py).
 """
 
 from __future__ import annotations
