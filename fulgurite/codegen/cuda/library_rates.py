@@ -14,7 +14,6 @@ from typing import NamedTuple
 from .library import Gemm, Matrix
 from .tiling import GpuTable
 
-
 WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
