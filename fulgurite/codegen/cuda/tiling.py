@@ -73,9 +73,11 @@ class GpuTable:
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
     library_steps: tuple[int, int] = 1 << 22, 1 << 26  # of one product in 16 bits; of others
+    library_epilogue_rows: int = 32  # up to which an epilogue of its own pays behind cuBLASLt
     library_gains: tuple[tuple[str, float, float, float, float, float, float], ...] = (
-        ("float32", inf, inf, inf, inf, 2.4, 0), ("tf32", inf, inf, inf, inf, 1.3, 0),
-        ("float64", inf, inf, inf, inf, 4.0, 0), ("16 bits", 1, inf, inf, inf, 1.0, 0),
+        ("8 bits", inf, inf, inf, inf, 8.0, 0), ("float32", inf, inf, inf, inf, 2.4, 0),
+        ("tf32", inf, inf, inf, inf, 1.3, 0), ("float64", inf, inf, inf, inf, 4.0, 0),
+        ("16 bits", 1, inf, inf, inf, 1.0, 0),
         ("16 bits", 32, 1 << 22, inf, inf, 1.6, 7000), ("16 bits", 32, inf, inf, inf, 1.15, 7000),
         ("16 bits", inf, inf, 131, inf, 1.2, 6000), ("16 bits", inf, inf, inf, 1024, 1.08, 0),
     )  # fmt: skip  # see library_rates.py

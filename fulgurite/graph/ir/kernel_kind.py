@@ -89,7 +89,7 @@ _TRAITS: dict[KernelKind, Trait] = {
     KernelKind.SCATTER: _IRREGULAR | Trait.COMPLETE,
     KernelKind.ASSIGN: Trait.COMPILED,
     KernelKind.USER: Trait.COMPILED | Trait.TIMEABLE,
-    KernelKind.LIBRARY: Trait.COMPILED | Trait.TIMEABLE | Trait.ALTERNATIVE,
+    KernelKind.LIBRARY: _LOOPS | Trait.ALTERNATIVE,
     KernelKind.HOST: Trait(0),
     KernelKind.LOOP: Trait.CONTROL,
     KernelKind.COND: Trait.CONTROL,

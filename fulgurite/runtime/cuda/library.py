@@ -192,7 +192,7 @@ def proposed(device: CudaDevice, kernel: Kernel, table: CostTable) -> Proposal |
     if found is None:
         return None
     own = time_of(kernel, table)
-    gain = gain_of(found.gemm, device.preferred)
+    gain = gain_of(found.gemm, device.preferred, found.rest is not None)
     between = memory_time(2 * found.temporary, table)
     between += table.launch_ns if found.rest is not None else 0.0
     cost = own * ALWAYS if options.cublas == "on" else gain.cost(own, between)
