@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fulgurite as fg
@@ -26,6 +27,9 @@ from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.ir.cache_key import flatten, order_of
 from fulgurite.graph.ir.registry import enter, entries_at
 from fulgurite.jit.exclusive import counted
+from fulgurite.jit.replay import fresh_tensor
+from fulgurite.runtime.device import get_device
+from fulgurite.runtime.unmaterialized import About, Fresh
 from fulgurite.runtime.walk import unknown_order
 
 pytestmark = pytest.mark.device("none")
@@ -159,6 +163,27 @@ def test_references_are_counted_as_the_python_text_counts_them() -> None:
     for wrong in ([plain], (plain, 1), (fg.Tensor([1.0]) + 1).entry):
         with pytest.raises(TypeError):
             counted(wrong)  # type: ignore[arg-type]
+
+
+@built
+def test_results_are_wrapped_as_the_python_text_wraps_them() -> None:
+    pure: Any = PURE["fresh_tensor"]
+    memory = get_device("reference").from_host(np.array([1.0, 2.0], np.float32))
+    about = About(((2,), fg.float32, "reference"))
+    held = sys.getrefcount(memory), sys.getrefcount(about)
+    ours, theirs = fresh_tensor(memory, about), pure(memory, about)
+    for made in (ours, theirs):
+        assert type(made) is fg.Tensor and type(made.entry) is Fresh and made.grad is None
+        value: Any = made.entry.value
+        assert value == (memory, about) and made.entry.key == -made.entry.id
+    assert theirs.entry.id > ours.entry.id
+    del made, value, ours, theirs
+    gc.collect()
+    assert (sys.getrefcount(memory), sys.getrefcount(about)) == held
+    assert fresh_tensor(memory, about).tolist() == [1.0, 2.0]
+    for wrong in ((), (memory,), (memory, about, 1)):
+        with pytest.raises(TypeError):
+            fresh_tensor(*wrong)
 
 
 # --- no leak -------------------------------------------------------------------------------------
