@@ -84,7 +84,7 @@ def _lent(x: Tensor, backend: Any, versioned: bool, copy: bool | None, stream: A
     buffer: Any = storage_of(found)
     shape: Any = found.shape
     if copy or not versioned:
-        buffer = backend.copied(buffer)
+        buffer = backend.duplicated(buffer)
     returned = backend.lend(buffer, stream)
     return lent_capsule(buffer, shape, x.dtype, backend.dlpack, versioned, returned)
 

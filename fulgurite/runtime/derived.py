@@ -62,7 +62,7 @@ class DerivedValues:
     @property
     def of_any(self) -> bool:
         """True if anything is derived from some buffer."""
-        return bool(self._of.data)  # dead ones too: to count the others takes longer
+        return bool(self._of.data)  # type: ignore[attr-defined]  # dead ones too: quicker
 
     def overwritten(self, buffers: Iterable[Any]) -> None:
         """These buffers are about to be written over."""

@@ -300,7 +300,7 @@ class CudaDevice(BaseDevice):
         with self._timed("within the device", source.nbytes):
             cuda.copy(self.driver, to.address, source.address, source.nbytes, self.stream)
 
-    def copied(self, source: Buffer) -> CudaBuffer:
+    def duplicated(self, source: Buffer) -> CudaBuffer:
         """The same values in memory of their own."""
         made = self.taken(source.nbytes)
         self.copy(source, made)

@@ -395,11 +395,11 @@ class CudaProgram:
                 results[place] = self._cut(place, results[place], values)
             elif place not in results:
                 known = inputs[place] if place < len(inputs) else self.constants[place]
-                results[place] = self.device.copied(known)
+                results[place] = self.device.duplicated(known)
         found: list[Buffer] = []
         for place in self.schedule.outputs:  # one that was asked for twice is two values
             again = any([results[place] is other for other in found])
-            found.append(self.device.copied(results[place]) if again else results[place])
+            found.append(self.device.duplicated(results[place]) if again else results[place])
         return found
 
     def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:

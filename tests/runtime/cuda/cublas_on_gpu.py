@@ -320,7 +320,7 @@ def float8s(seconds: float) -> str:
     """Products of float8 by the library beside ours, and bfloat16's."""
     found = []
     rng = torch.Generator(device="cuda").manual_seed(2)
-    executor.MOST_BRANCHED = 0
+    executor.BRANCHES = 1
     for m, n, k in ((1024,) * 3, (4096,) * 3, (8192,) * 3, (128, 4096, 4096), (32, 3072, 768)):
         if time.monotonic() - BEGUN > seconds:
             break
@@ -344,7 +344,7 @@ def timings(rows: Sequence[Timed], seconds: float, option: str) -> None:
     """The table: ours, the library in our plans, torch."""
     print(f"{'product, us':34} {'ours':>9} {'library':>9} {'torch':>9}  ours/lib  lib/torch  sets")
     left = 0
-    executor.MOST_BRANCHED = 0  # one product after the other
+    executor.BRANCHES = 1  # one product after the other
     for row in rows:
         if time.monotonic() - BEGUN > seconds:
             left += 1
