@@ -46,8 +46,9 @@ def test_machine_code_fits_every_gpu() -> None:
     made = counted("compiling", "")
     assert {one["capability"] for one in made} == set(SHARED)
     for one in made:
-        assert one["stack"] == 0 or one["name"] == "functions", one
-        assert one["stack"] <= 64, one
+        # programs that walk tiles keep a thread's place in local memory, outside of their loops
+        most = {"functions": 64, "gluon_gradient_walking": 32, "gluon_causal_walking": 128}
+        assert one["stack"] <= most.get(one["name"], 0), one
         assert 0 < one["registers"] <= 255 and not one["scratch"], one
         assert one["registers"] * one["threads"] <= REGISTERS, one
         assert one["shared"] <= SHARED[one["capability"]], one
