@@ -486,8 +486,9 @@ class GluonSums(GluonProgram):
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
                          f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
         full = 2 if self.shared_columns else 1  # the copy engine, and the warp itself
-        barriers = (("rows_there", len(WARPGROUPS), 1), ("there", plan.buffers, full),
-                    ("free", plan.buffers, len(WARPGROUPS)), ("rows_free", len(WARPGROUPS), 1))  # fmt: skip
+        both = len(WARPGROUPS)
+        barriers = (("rows_there", both, 1), ("there", plan.buffers, full),
+                    ("free", plan.buffers, both), ("rows_free", both, 1))  # fmt: skip
         for name, count, arrivals in barriers if self.walks else barriers[:-1]:
             lines += [
                 f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
