@@ -30,7 +30,7 @@ from .spelling import definitions, type_name
 from .stream import StreamProgram, is_one_pass, other_folds, rows_of
 from .tiling import GpuTable, power
 
-WARPGROUPS = 2  # that multiply
+WARPGROUPS = (0, 1)  # that multiply
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ def padded_axes(problem: StreamProblem, table: GpuTable) -> dict[int, int] | Non
         2 * problem.sizes[rows_of(problem)] <= table.warpgroup_rows
     ):  # the other form has smaller tiles
         return None
-    tiles = problem.batch * -(-problem.m // (WARPGROUPS * table.warpgroup_rows))
+    tiles = problem.batch * -(-problem.m // (len(WARPGROUPS) * table.warpgroup_rows))
     return None if 2 * tiles < table.processors or problem.n < table.stream_least else found
 
 
 def tiles_of(problem: StreamProblem, table: GpuTable) -> int:
     """Tiles of rows, of all steps of the batch."""
-    m, rows = rows_of(problem), WARPGROUPS * table.warpgroup_rows
+    m, rows = rows_of(problem), len(WARPGROUPS) * table.warpgroup_rows
     others = [problem.sizes[a] for a in (*problem.batch_axes, *problem.m_axes) if a != m]
     return -(-problem.sizes[m] // rows) * prod(others)
 
@@ -140,7 +140,7 @@ class GluonProgram(StreamProgram):
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
-        self.tall = WARPGROUPS * self.rows
+        self.tall = len(WARPGROUPS) * self.rows
         self.tiles = tiles_of(value.problem, table)
         self.each = walked_together(value.problem, table)
         self.processors = table.processors

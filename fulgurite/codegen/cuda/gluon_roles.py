@@ -117,7 +117,7 @@ def producer(
 
     rows = [
         line
-        for w in range(WARPGROUPS)
+        for w in WARPGROUPS
         for line in (
             *[line.format(w) for line in free],
             f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
@@ -179,31 +179,31 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
         f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
         for name, tensor, count, one in (
-            ("qs", "d0", WARPGROUPS, plan.queries), ("ks", "d1", plan.buffers, plan.keys),
+            ("qs", "d0", len(WARPGROUPS), plan.queries), ("ks", "d1", plan.buffers, plan.keys),
             ("vs", "d2", plan.buffers, plan.values),
         )
     ]  # fmt: skip
     rows = ["queries_there", *(["queries_free"] if plan.persistent else [])]
     barriers = [
         f"    {name} = gl.allocate_shared_memory(gl.int64, "
-        f"[{WARPGROUPS if name in rows else plan.buffers}, 1], "
+        f"[{len(WARPGROUPS) if name in rows else plan.buffers}, 1], "
         "mbarrier.MBarrierLayout())"
         for name in (*rows, *RINGS)
     ]
     if plan.pingpong:
         barriers += [
-            f"    turns = gl.allocate_shared_memory(gl.int64, [{WARPGROUPS}, 1], "
+            f"    turns = gl.allocate_shared_memory(gl.int64, [{len(WARPGROUPS)}, 1], "
             "mbarrier.MBarrierLayout())",
-            f"    for i in gl.static_range({WARPGROUPS}):",
+            f"    for i in gl.static_range({len(WARPGROUPS)}):",
             "        mbarrier.init(turns.index(i), count=1)",
         ]
-    arrivals = [(name, WARPGROUPS if name.endswith("free") else 1) for name in RINGS]
+    arrivals = [(name, len(WARPGROUPS) if name.endswith("free") else 1) for name in RINGS]
     starts = [f"        mbarrier.init({name}.index(i), count={count})" for name, count in arrivals]
-    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(WARPGROUPS)])
+    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])
     given, copies = plan.registers
     return [
         "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
-        f"    for i in gl.static_range({WARPGROUPS}):",
+        f"    for i in gl.static_range({len(WARPGROUPS)}):",
         *[f"        mbarrier.init({name}.index(i), count=1)" for name in rows],
         f"    for i in gl.static_range({plan.buffers}):", *starts,
         f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "

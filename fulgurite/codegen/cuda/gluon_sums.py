@@ -69,7 +69,7 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
     count = len(problem.products)
     held, of_rows = _shared(factors[:count])
     streamed, of_blocks = _shared(factors[count:])
-    if WARPGROUPS * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
+    if len(WARPGROUPS) * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
         return None
     return GluonSumsPlan(
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
@@ -421,7 +421,7 @@ class GluonSums(GluonProgram):
         if self.shared_columns:
             head.append("    LS: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, 1], [1, 0])")
         lines = [*place, *self.copied.lines]
-        for w in range(WARPGROUPS):
+        for w in WARPGROUPS:
             sizes = " + ".join([f"d{i}.block_type.nbytes" for i in range(count)])
             if self.walks:
                 lines.append(f"    mbarrier.wait(rows_free.index({w}), (turn & 1) ^ 1)")
@@ -476,7 +476,7 @@ class GluonSums(GluonProgram):
         plan, given = self.plan, ", ".join(self._buffers())
         more = "".join([f", {name}" for name in names])
         lines = ["@gluon.jit", f"def kernel({', '.join([*maps, *names])}):"]
-        held = [(f"q{i}", WARPGROUPS, one) for i, one in enumerate(plan.held)]
+        held = [(f"q{i}", len(WARPGROUPS), one) for i, one in enumerate(plan.held)]
         ring = [(f"b{i}", plan.buffers, one) for i, one in enumerate(plan.streamed)]
         for place, (name, count, one) in enumerate([*held, *ring]):
             sides = ", ".join(map(str, one.spec.block))
@@ -486,8 +486,9 @@ class GluonSums(GluonProgram):
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
                          f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
         full = 2 if self.shared_columns else 1  # the copy engine, and the warp itself
-        barriers = (("rows_there", WARPGROUPS, 1), ("there", plan.buffers, full),
-                    ("free", plan.buffers, WARPGROUPS), ("rows_free", WARPGROUPS, 1))  # fmt: skip
+        both = len(WARPGROUPS)
+        barriers = (("rows_there", both, 1), ("there", plan.buffers, full),
+                    ("free", plan.buffers, both), ("rows_free", both, 1))  # fmt: skip
         for name, count, arrivals in barriers if self.walks else barriers[:-1]:
             lines += [
                 f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
@@ -495,7 +496,7 @@ class GluonSums(GluonProgram):
                 f"    for i in gl.static_range({count}):",
                 f"        mbarrier.init({name}.index(i), count={arrivals})",
             ]
-        consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in range(WARPGROUPS)])
+        consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in WARPGROUPS])
         registers = ", ".join(map(str, plan.registers))
         return [
             *lines, f"    gl.warp_specialize([{consumers}, (produce, ({', '.join(maps)}, {given}"

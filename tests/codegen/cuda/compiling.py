@@ -34,6 +34,7 @@ MORE: dict[str, Any] = {
     "gluon_gradient": (GRADIENTS[3], GRADIENTS[3].inputs(4, 16, 1024, 1024, 64)),
     "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1024, 1024, 128)),
 }  # fmt: skip
+MORE |= {f"{name}_walking": MORE[name] for name in ("gluon_gradient", "gluon_causal")}
 
 
 def params(launch: Launch) -> tuple[int, int]:
@@ -69,6 +70,7 @@ def main() -> None:
             table = HOPPER if capability == 90 else in_plain_triton(HOPPER)
             if name.startswith("gluon"):
                 table = replace(GLUON, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
+                table = replace(table, gluon_persistent=name.endswith("walking"))
             for item in scheduled(build, inputs).items:
                 for launch in rendered(item.kernel, table).launches:
                     if (launch.text, launch.warps) in known:

@@ -41,13 +41,19 @@ def test_triton_reads_every_text() -> None:
     assert found["counts"]["texts"] > 800
 
 
+# Functions of many branches; gradients of attention whose programs walk tiles keep a few numbers of
+# the next one beside 168 registers, and were timed to be quicker so.
+SPILLED = ("functions", "gluon_gradient")
+
+
 @needs_triton
 def test_machine_code_fits_every_gpu() -> None:
     made = counted("compiling", "")
     assert {one["capability"] for one in made} == set(SHARED)
     for one in made:
-        assert one["stack"] == 0 or one["name"] == "functions", one
-        assert one["stack"] <= 64, one
+        # programs that walk tiles keep a thread's place in local memory, outside of their loops
+        most = {"functions": 64, "gluon_gradient_walking": 32, "gluon_causal_walking": 128}
+        assert one["stack"] <= most.get(one["name"], 0), one
         assert 0 < one["registers"] <= 255 and not one["scratch"], one
         assert one["registers"] * one["threads"] <= REGISTERS, one
         assert one["shared"] <= SHARED[one["capability"]], one
