@@ -85,6 +85,7 @@ class GpuTable:
     tma_rank: int = 5  # axes of a tensor for it, at most
     gluon_store: bool = True  # results by the copy engine, where they are memory as it is
     gluon_streamk: bool = True  # steps of K shared out between all processors
+    flags: int = 1024  # programs of a launch that may wait for each other
     gluon_stream_steps: int = 4  # blocks of K of a program, at least
     shared_bytes: int = 232_448  # of a program that has a processor to itself
     shared_kept: int = 1024  # of each program, that the machine keeps for itself
