@@ -2,9 +2,9 @@
 
 In: a `GemmProblem`. Out: a `Launch`, or None where the form does not fit and `tl.dot`'s is used.
 Every multiprocessor has one program, or two, that walks tiles of the result. One warp copies blocks
-of both operands to a ring of buffers in shared memory (`cp.async.bulk.tensor`, a software
-pipeline); two warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the
-buffer back: together, or a tile each in turns (ping-pong), the epilogue of one beside the loop of
+of both operands to a ring in shared memory (`cp.async.bulk.tensor`): a software pipeline.
+Two warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the buffer
+back: together, or a tile each in turns (ping-pong), the epilogue of one beside the loop of
 the other. An operand that runs the other way in memory is transposed by its descriptor. The
 epilogue is the kernel's own body, some columns at a time; results leave by the copy engine too, or
 by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are shared out
@@ -126,7 +126,7 @@ def _programs(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
     tiles = tiles_in(problem, tile)
     steps = tiles * -(-problem.k // tile.depth)
     programs = min(table.processors * tile.programs, steps // table.gluon_stream_steps)
-    lawful = table.gluon_streamk and tile.turns == 1 and 1 < programs <= source.FLAG_COUNT
+    lawful = table.gluon_streamk and tile.turns == 1 and 1 < programs <= table.flags
     return programs if lawful and tiles % programs else 0
 
 
@@ -152,22 +152,36 @@ def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
 def _result(c: GemmProblem, store: Node, tile: GluonTile, table: GpuTable) -> TensorMap | None:
     """A result as a tensor for the copy engine, if it is memory as it is: rows of 16 bits."""
     (m,), (n,) = c.rows, c.columns
-    param, (offset, terms), *_ = store.arg
-    order = (*c.batch, m, n)
+    dtype = c.dtypes[store.arg[0]]
+    if dtype not in (bfloat16, float16) or not {m, n} <= c.free[store]:
+        return None
+    if c.fold not in toposort([store]):
+        return None
+    return _described(c, store, dtype, (*c.batch, m, n), (tile.rows, tile.step), table)
+
+
+def _described(
+    c: GemmProblem, access: Node, dtype: DType, order: tuple[int, ...], block: tuple[int, int],
+    table: GpuTable,
+) -> TensorMap | None:  # fmt: skip
+    """What a load or store touches as a tensor for the copy engine, in blocks of its last axes.
+
+    It must be memory as it is: contiguous along the last axis, all else at multiples of 16 bytes.
+    """
+    param, (offset, terms) = access.arg[:2]
     steps = {a: step for a, step in terms if isinstance(a, int)}
-    if c.dtypes[param] not in (bfloat16, float16) or len(order) > table.tma_rank:
+    if len(steps) < len(terms) or not steps.keys() <= {*order} or len(order) > table.tma_rank:
         return None
-    if len(steps) < len(terms) or not steps.keys() <= {*order} or not {m, n} <= c.free[store]:
-        return None
-    unit = table.tma_bytes // _WIDTH
+    unit = table.tma_bytes // dtype.itemsize
+    # along an axis of one step any stride will do
     strides = [steps.get(a, 0) if c.sizes[a] > 1 else unit for a in order[:-1]]
-    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
+    if steps.get(order[-1]) != 1 or offset % unit or min([offset, *[s - 1 for s in strides]]) < 0:
         return None
-    if steps.get(n) != 1 or c.fold not in toposort([store]):
+    if any(s % unit for s in strides):
         return None
     return TensorMap(
-        param, offset * _WIDTH, c.dtypes[param].name, tuple([c.sizes[a] for a in order]),
-        (*strides, 1), (*[1] * len(c.batch), tile.rows, tile.step),
+        param, offset * dtype.itemsize, dtype.name, tuple([c.sizes[a] for a in order]),
+        (*strides, 1), (*[1] * (len(order) - 2), *block),
     )  # fmt: skip
 
 
@@ -287,36 +301,18 @@ def _tensor(
     problem: GemmProblem, factor: Node, axes: tuple[int, int], block: tuple[int, int],
     table: GpuTable,
 ) -> tuple[TensorMap, bool] | None:  # fmt: skip
-    """An operand as a tensor for the copy engine, and whether it is contiguous along its own axis.
-
-    It must be memory as it is: one axis contiguous, all else at multiples of 16 bytes.
-    """
+    """An operand as a tensor for the copy engine; is it contiguous along its own axis?"""
     (own, k), (side, depth) = axes, block
     load = factor.src[0] if factor.op is CAST else factor
     if load.op is not LOAD or load.arg[2] or load.dtype not in (bfloat16, float16):
         return None
-    param, (offset, terms), _ = load.arg
-    steps = {a: step for a, step in terms if isinstance(a, int)}
-    if len(steps) < len(terms) or not steps.keys() <= {own, k, *problem.batch}:
-        return None
-    width = load.dtype.itemsize
+    steps = dict(load.arg[1][1])
     turned = steps.get(own) == 1 and steps.get(k) != 1
-    inner, outer = (own, k) if turned else (k, own)
-    if steps.get(inner) != 1 or len(problem.batch) > table.tma_rank - 2:
-        return None
-    order = (*problem.batch, outer, inner)
-    sizes = [problem.sizes[a] for a in order]
-    unit = table.tma_bytes // width
-    # along an axis of one step any stride will do
-    strides = [steps.get(a, 0) if problem.sizes[a] > 1 else unit for a in order[:-1]]
-    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
-        return None
+    outer, inner = (k, own) if turned else (own, k)
     blocks = (depth, side) if turned else (side, depth)
-    spec = TensorMap(
-        param, offset * width, load.dtype.name, tuple(sizes), (*strides, 1),
-        (*[1] * len(problem.batch), *blocks),
-    )  # fmt: skip
-    return spec, turned
+    order = (*problem.batch, outer, inner)
+    spec = _described(problem, load, load.dtype, order, blocks, table)
+    return None if spec is None else (spec, turned)
 
 
 def best_split(plan: GluonPlan, table: GpuTable) -> int:

@@ -27,7 +27,6 @@ PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "nu
 LOCK, FLAGS = "lock", "flags"
 TENSOR = "tensor"
 ROOM_ALIGNMENT = 256  # bytes
-FLAG_COUNT = 1024  # words
 
 
 class TensorMap(NamedTuple):

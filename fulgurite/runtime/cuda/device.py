@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._lazy import FORK_LOCK
-from ...codegen.cuda.source import FLAG_COUNT
 from ...config import current
 from ...core.dtype import DType
 from ...core.node import Node
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from .timing import StreamTimes
 
 POISON = 0xA5
+FLAG_BYTES = 4096  # of words by which programs of a launch wait for each other
 DLPACK_CUDA = 2
 BATCH = 4  # launches whose checks are looked at together
 _lock = threading.Lock()
@@ -128,7 +128,7 @@ class CudaDevice(BaseDevice):
         self.interpreted: list[str] = []
         self.times: StreamTimes | None = None  # while somebody records
         self.lock = self.taken_zero(256)
-        self.flags = self.taken_zero(4 * FLAG_COUNT)
+        self.flags = self.taken_zero(FLAG_BYTES)
         self.unchecked: list[Unchecked] = []
         self._settling = threading.RLock()
         self._mark = cuda.Event(self.driver)

@@ -28,7 +28,6 @@ import numpy as np  # noqa: E402 (the path comes first: this is a script)
 
 import fulgurite as fg  # noqa: E402
 from fulgurite.codegen.cuda.source import KernelSource  # noqa: E402
-from fulgurite.codegen.cuda.tiling import HOPPER  # noqa: E402
 from fulgurite.core.dtype import array_of_bits, dtype_of  # noqa: E402
 from fulgurite.graph.ir.reshape_groups import CannotLower  # noqa: E402
 from tests.codegen.cuda import folds, products  # noqa: E402
@@ -91,7 +90,7 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
     found: list[Case] = []
     for one in products.PRODUCTS:
         for number in range(SHAPES):
-            tile = HOPPER.gluon_tiles[number % len(HOPPER.gluon_tiles)]
+            tile = products.GLUON.gluon_tiles[number % len(products.GLUON.gluon_tiles)]
             m, n, k = (int(rng.integers(1, most)) for most in (700, 45, 65))
             step = 8 if number % 5 == 4 else 16  # strides are multiples of 16 bytes
             m = step * -(-m // step) if one.turned[0] else m

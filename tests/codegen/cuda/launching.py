@@ -16,6 +16,7 @@ import numpy as np
 from fulgurite.codegen.cuda import source
 from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
+from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.runtime.cuda import driver as cuda
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +107,7 @@ class Gpu:
         error = self.put(np.zeros(2, np.int64))
         lock = self.put(np.zeros(1, np.int32))
         room = self.put(np.full(made.workspace, POISON, np.uint8))
-        flags = self.put(np.zeros(source.FLAG_COUNT, np.int32))
+        flags = self.put(np.zeros(HOPPER.flags, np.int32))
         bases = {source.ROOM: room, source.ERROR: error, source.LOCK: lock, source.FLAGS: flags}
         for launch, function in zip(made.launches, functions, strict=True):
             packed = self.arguments(launch, params, bases, values)
@@ -114,7 +115,7 @@ class Gpu:
         self.wait()
         found = [self.get(p, a) for p, a in zip(params, arrays, strict=True)]
         words = self.get(error, np.zeros(2, np.int64))
-        left = self.get(flags, np.zeros(source.FLAG_COUNT, np.int32))
+        left = self.get(flags, np.zeros(HOPPER.flags, np.int32))
         assert not left.any(), "flags are not as they were"
         for address in (*params, error, room, lock, flags):
             self.pool.free(address, self.stream)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import fulgurite as fg
-from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.codegen.cuda.tiling import ALL_FORMS, GpuTable
 
-GLUON = replace(HOPPER, gluon=True)
+GLUON = replace(ALL_FORMS, gluon=True)
 
 
 class Product(NamedTuple):

@@ -16,6 +16,7 @@ import pytest
 
 from fulgurite.codegen.cuda.source import Launch, TensorMap
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.runtime.cuda.device import FLAG_BYTES
 from tests.codegen.cuda.products import GLUON, PRODUCTS, product
 from tests.codegen.cuda.workloads import rendered, scheduled
 from tests.conftest import Golden
@@ -200,6 +201,10 @@ def test_stream_k_keeps_partial_tiles_in_the_workspace() -> None:
     assert launch.grid == HOPPER.processors and made.workspace == launch.grid * 128 * 128 * 4
     assert {"room", "flags"} <= {a.source for a in launch.arguments}
     assert "tiles = tl.where(tl.load(lock) == 0, count, 0)" in launch.guarded().text
+
+
+def test_the_device_has_as_many_flags_as_programs_may_wait() -> None:
+    assert 4 * HOPPER.flags <= FLAG_BYTES
 
 
 def test_tiles_that_come_out_even_are_not_streamed() -> None:
