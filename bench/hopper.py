@@ -198,7 +198,7 @@ def forward(gradients: bool, by: int) -> Iterator[Row]:
                 return (y, *pull(g))
 
             def exact(*given: Any, change: Function = change) -> Any:
-                return exact_attention(*given[:3], change)
+                return exact_attention(given[0], given[1], given[2], change)
 
             def exact_values(q: Any, k: Any, v: Any, g: Any, change: Function = change) -> Any:
                 import torch
