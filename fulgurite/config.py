@@ -59,7 +59,7 @@ class Options(_Kept):
         choices=("float32", "tf32"),
     )  # fmt: skip
     cublas: str = _option(
-        "auto", "products on a GPU by cuBLASLt: where it was timed to be quicker (auto), on, off",
+        "off", "products on a GPU by cuBLASLt: where it was timed to be quicker (auto), on, off",
         choices=("auto", "on", "off"),
     )  # fmt: skip
     autocast: str = _option(

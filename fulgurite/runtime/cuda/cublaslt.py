@@ -14,7 +14,8 @@ import ctypes
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from ctypes import (
     POINTER,
     c_char_p,
@@ -26,6 +27,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from functools import lru_cache
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -154,7 +156,7 @@ class CublasLt:
 def candidates() -> list[str]:
     """Where the library may be: an environment variable says, in packages, or by its name."""
     named = os.environ.get("FULGURITE_LIBCUBLASLT")
-    return [named] if named else [*_installed(), *LIBRARIES]
+    return [named] if named else [*_installed(tuple(sys.path)), *LIBRARIES]
 
 
 def identity() -> str:
@@ -167,8 +169,9 @@ def identity() -> str:
     return f"{first} {about.st_size} {about.st_mtime_ns}"
 
 
-def _installed() -> Iterator[str]:
-    """Libraries inside packages of NVIDIA and of torch, none of which is imported."""
+@lru_cache(maxsize=4)
+def _installed(path: tuple[str, ...]) -> list[str]:
+    """Libraries inside packages of NVIDIA and of torch on a path, none of which is imported."""
     folders: list[str] = []
     for package in ("nvidia", "torch"):
         try:
@@ -178,11 +181,8 @@ def _installed() -> Iterator[str]:
         places = list(found.submodule_search_locations or ()) if found is not None else []
         for place in places:
             folders += [place] if package == "torch" else _subfolders(place)
-    for name in LIBRARIES:
-        for folder in folders:
-            path = os.path.join(folder, "lib", name)
-            if os.path.exists(path):
-                yield path
+    every = [os.path.join(folder, "lib", name) for name in LIBRARIES for folder in folders]
+    return [one for one in every if os.path.exists(one)]
 
 
 def _subfolders(folder: str) -> list[str]:

@@ -263,7 +263,8 @@ def classes() -> list[Timed]:
 def every_class() -> list[Timed]:
     """All of them, and one row of a matrix by rows."""
     single = [one(1, n, k, "nn") for n, k in ((3072, 768), (768, 3072), (4096, 4096))]
-    return [*single, *of_hopper(), *classes()]
+    odd = [one(8192, 50257, 768, "nn"), one(8192, 50257, 768)]  # rows that begin anywhere
+    return [*odd, *single, *of_hopper(), *classes()]
 
 
 def of_hopper() -> list[Timed]:
