@@ -2,7 +2,8 @@
 
 In: NumPy arrays (or tensors, lists, numbers) by name or in order. Out: `Outputs`, a dict of tensors
 in the model's order. For each set of input shapes the graph is built once, scheduled, and kept: a
-call copies its inputs into the plan's own and runs it. If building looked at the numbers of an
+call copies its inputs into the plan's own and runs it (large floats are read where they are); one
+like the latest goes to its plan at once. If building looked at the numbers of an
 input (a shape that is computed from it), the plan is good for these numbers only and is chosen by
 them. Where results decide shapes the graph is built at every call. Dimensions may be variables
 (`dims=`): then other sizes reuse what is compiled. One that is not said to be a variable is one

@@ -74,17 +74,22 @@ def _along_sum(
     folds = [n for n in order if n.op is FOLD]
     if len(folds) != 1 or best in folds[0].arg[1] or sizes[best] < table.lanes:
         return best
-    loads = [n for n in toposort([folds[0].src[0]]) if n.op is LOAD]
-    terms = prod([sizes[a] for a in free[folds[0].src[0]]]) // table.lanes
+    fold = folds[0]
+    others = [a for a in fold.arg[1] if score.get(a, 0) and sizes[a] >= table.lanes]
+    costs = {a: _cost_of_terms(a, fold, free, sizes, table) for a in (best, *others)}
+    other = min(others, key=costs.__getitem__, default=best)
+    return other if costs[other] * 2 < costs[best] else best
 
-    def cost(axis: int) -> int:
-        rows = [1 if _is_row(n, axis, table) else table.gather_rows for n in loads]
-        joined = prod([sizes[a] for a in free[folds[0]]]) if axis in folds[0].arg[1] else 0
-        return terms * sum(rows) + table.reduce_rows * joined
 
-    others = [a for a in folds[0].arg[1] if score.get(a, 0) and sizes[a] >= table.lanes]
-    other = min(others, key=cost, default=best)
-    return other if cost(other) * 2 < cost(best) else best
+def _cost_of_terms(
+    axis: int, fold: Node, free: Free, sizes: Sequence[int], table: VectorTable
+) -> int:
+    """What a sum's terms and the joining of its lanes cost, in rows of memory."""
+    body = fold.src[0]
+    loads = [n for n in toposort([body]) if n.op is LOAD]
+    rows = sum([1 if _is_row(n, axis, table) else table.gather_rows for n in loads])
+    joined = prod([sizes[a] for a in free[fold]]) if axis in fold.arg[1] else 0
+    return prod([sizes[a] for a in free[body]]) // table.lanes * rows + table.reduce_rows * joined
 
 
 def _is_row(load: Node, axis: int, table: VectorTable) -> bool:
