@@ -98,9 +98,12 @@ def test_a_process_reads_a_file_once_for_plans_and_for_whole_models(
     monkeypatch.setattr(fingerprint, "_read", {})
     read: list[str] = []
     once = fingerprint._file_digest
-    monkeypatch.setattr(
-        fingerprint, "_file_digest", lambda path, size: (read.append(path), once(path, size))[1]
-    )
+
+    def noted(path: str, size: int) -> str:
+        read.append(path)
+        return once(path, size)
+
+    monkeypatch.setattr(fingerprint, "_file_digest", noted)
     for whole in (False, True):
         fingerprint_of(str(copy), store, time.time_ns() + 10**12, whole)
         assert len(read) == len({*read}) == len(sources(str(copy), whole))

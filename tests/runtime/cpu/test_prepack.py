@@ -372,7 +372,7 @@ def test_a_program_of_other_sizes_writes_records_when_it_runs_and_once() -> None
         np.testing.assert_allclose(
             found.numpy(), np.tanh(whole[:rows] @ w.numpy()), rtol=1e-4, atol=1e-5
         )
-    executor = schedule.compile().executor
+    executor: Any = schedule.compile().executor
     programs = {rows: executor.at({"rows": rows}) for rows in (33, 41)}  # without packed operands
     assert all("records" not in vars(program) for program in programs.values())
     entries: list[int] = []
