@@ -131,6 +131,14 @@ class _Holding:
         self.inputs, self.held = {i: weakref.ref(b) for i, b in now.items()}, held
         return executor if held is None else held.of(executor)
 
+    def at(
+        self, device: str, executor: Any, inputs: Sequence[Buffer], values: Mapping[str, int]
+    ) -> Any:
+        """Who runs a plan for these values of its variables, once inputs stay."""
+        found = self.of(device, executor, inputs)
+        one_for_each = self.held is not None and hasattr(found, "at")
+        return found.at(values) if one_for_each else found
+
     def drop(self) -> None:
         """An input has another value: let go of what was done for it, and wait for longer."""
         if self.held is not None:
@@ -220,10 +228,8 @@ class _Part:
                 inputs, runner = self.latest(memory, changed), _Runner(executor, None, values)
                 settled = None, 0, runner
             elif held is None or held is not holding.held or mark != DERIVED.mark:
-                mark, found = DERIVED.mark, holding.of(device, executor, memory)
-                if holding.held is not None and hasattr(found, "at"):  # one for every size
-                    found = found.at(values)
-                runner = _Runner(found, memory, values)
+                mark = DERIVED.mark
+                runner = _Runner(holding.at(device, executor, memory, values), memory, values)
                 settled = holding.held, mark, runner
             plan.runs += 1
             try:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -100,11 +99,11 @@ def test_a_process_reads_a_file_once_for_plans_and_for_whole_models(
     read: list[str] = []
     once = fingerprint._file_digest
 
-    def counted(path: str, size: int) -> Any:
+    def noted(path: str, size: int) -> str:
         read.append(path)
         return once(path, size)
 
-    monkeypatch.setattr(fingerprint, "_file_digest", counted)
+    monkeypatch.setattr(fingerprint, "_file_digest", noted)
     for whole in (False, True):
         fingerprint_of(str(copy), store, time.time_ns() + 10**12, whole)
         assert len(read) == len({*read}) == len(sources(str(copy), whole))

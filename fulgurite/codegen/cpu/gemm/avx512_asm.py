@@ -20,7 +20,8 @@ _SAVED = ("%rbx", "%r12", "%r13", "%r14", "%r15")
 _FETCHED, _FURTHER, _LEFT, _BESIDE, _TO = _SAVED
 _APART = {1: "%rax", 3: "%rsi", 5: "%r10", 7: "%r11"}  # bytes to a row, times an odd number
 _GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5, 7, "beside", "to")
-FETCHED_BYTES = 128  # of what is ahead, at each step of k: two lines, the second for few rows
+_AHEAD = [f"prefetcht1 ({_FETCHED})", f"prefetcht1 64({_FETCHED})"]  # the second for few rows
+FETCHED_BYTES = 64 * len(_AHEAD)  # at each step of k
 _FACTORS = ("%zmm0", "%zmm1")  # by turns
 
 
@@ -94,8 +95,7 @@ def register_block(
     ]
     if not packs:
         lines += [f"testb $1, {_argument('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
-        ahead = [f"prefetcht1 {line}({_FETCHED})" for line in range(0, FETCHED_BYTES, 64)]
-        lines += block.loop(1, ahead, masked=False)
+        lines += block.loop(1, _AHEAD, masked=False)
         lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
     lines += [*block.loop(3, near, masked=True), *apart]  # dense memory ends with its columns
     lines += [f"cmpl $0, {_argument('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
