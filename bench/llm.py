@@ -3,13 +3,15 @@
 Run `python bench/llm.py [--layers N] [--types Q4_K,Q8_0,BF16] [--tokens N]`. Files are made in the
 folder of temporary files. Printed are tokens a second, beside what the memory would allow: bytes of
 weights that a token reads over the bandwidth that a product of one row with a large float32 matrix
-reaches here, measured in the same run. `--peers SITE-PACKAGES` has llama.cpp (`llama_cpp`) beside
-ours in one process, taking turns, in processor time and wall time.
+reaches here, measured in the same run. `--peers SITE-PACKAGES` has llama.cpp (`llama_cpp`) and, if
+it is there, torch eager (the same layers in bfloat16) beside ours in one process, taking turns, in
+processor time and wall time.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -151,8 +153,64 @@ def least(runs: list[Callable[[], object]], times: int) -> list[tuple[float, flo
     return found
 
 
-def beside(path: Path, tokens: int, prompt: int, peers: str) -> None:
-    """Ours and llama.cpp in one process, taking turns; `peers` is the folder of its package."""
+class Eager:
+    """The same layers by torch eager, in bfloat16, with a cache that grows."""
+
+    def __init__(self, layers: int, threads: int) -> None:
+        import torch
+
+        self.torch, self.layers = torch, layers
+        torch.set_num_threads(threads)
+        sides = {"q": (WIDTH, WIDTH), "k": (KV_HEADS * SIZE, WIDTH), "v": (KV_HEADS * SIZE, WIDTH),
+                 "o": (WIDTH, WIDTH), "gate": (HIDDEN, WIDTH), "up": (HIDDEN, WIDTH),
+                 "down": (WIDTH, HIDDEN)}  # fmt: skip
+        self.w = [{k: self.matrix(*side) for k, side in sides.items()} for _ in range(layers)]
+        self.table, self.head = self.matrix(VOCABULARY, WIDTH), self.matrix(VOCABULARY, WIDTH)
+        self.norm = torch.ones(WIDTH, dtype=torch.bfloat16)
+        turns = 10000.0 ** (-torch.arange(0, SIZE, 2) / SIZE)
+        self.angles = torch.arange(2048)[:, None] * turns.repeat(2)
+        self.reset()
+
+    def matrix(self, rows: int, columns: int) -> Any:
+        return self.torch.randn(rows, columns, dtype=self.torch.bfloat16) / columns**0.5
+
+    def reset(self) -> None:
+        """An empty cache."""
+        self.cache: list[Any] = [None] * self.layers
+
+    def turned(self, x: Any, start: int) -> Any:
+        """Rotary positions."""
+        angles = self.angles[start : start + x.shape[1]]
+        left, right = x.chunk(2, -1)
+        turned = x * angles.cos() + self.torch.cat((-right, left), -1) * angles.sin()
+        return turned.to(self.torch.bfloat16)
+
+    def eval(self, ids: list[int]) -> Any:
+        """Logits of the last token."""
+        torch, f = self.torch, self.torch.nn.functional
+        with torch.no_grad():
+            x = self.table[torch.tensor(ids)]
+            for n, w in enumerate(self.w):
+                h = f.rms_norm(x, (WIDTH,), self.norm)
+                q, k, v = [f.linear(h, w[c]).unflatten(-1, (-1, SIZE)).transpose(0, 1)
+                           for c in "qkv"]  # fmt: skip
+                start = 0 if self.cache[n] is None else self.cache[n][0].shape[1]
+                q, k = self.turned(q, start), self.turned(k, start)
+                if start:
+                    k, v = [torch.cat(both, 1) for both in zip(self.cache[n], (k, v), strict=True)]
+                self.cache[n] = k, v
+                seen = f.scaled_dot_product_attention(
+                    q[None], k[None], v[None], is_causal=len(ids) > 1, enable_gqa=True
+                )
+                x = x + f.linear(seen[0].transpose(0, 1).flatten(1), w["o"])
+                h = f.rms_norm(x, (WIDTH,), self.norm)
+                h = f.silu(f.linear(h, w["gate"])) * f.linear(h, w["up"])
+                x = x + f.linear(h, w["down"])
+            return f.linear(f.rms_norm(x[-1:], (WIDTH,), self.norm), self.head).float()
+
+
+def beside(path: Path, layers: int, tokens: int, prompt: int, peers: str) -> None:
+    """Ours and others in one process, taking turns; `peers` is the folder of their packages."""
     sys.path.append(peers)
     import llama_cpp
 
@@ -170,6 +228,7 @@ def beside(path: Path, tokens: int, prompt: int, peers: str) -> None:
         batch.step({0: 9})
         batch.step({0: 9})
     model.eval([1, 5, 7])
+    names = ["3 bytes", "1 byte", "llama.cpp"]
     steps: list[Callable[[], object]] = [
         *[lambda b=b: b.step({0: 9}) for b in batches],
         lambda: model.eval([9]),
@@ -183,11 +242,17 @@ def beside(path: Path, tokens: int, prompt: int, peers: str) -> None:
         *[lambda b=b: read(b) for b in batches],
         lambda: (model.reset(), model.eval(ids)),
     ]
+    if importlib.util.find_spec("torch") is not None:
+        eager = Eager(layers, threads)
+        eager.eval([1, 5, 7])
+        names.append("torch bf16")
+        steps.append(lambda: eager.eval([9]))
+        reads.append(lambda: (eager.reset(), eager.eval(ids)))
     for what, runs, times in (("decode", steps, tokens), (f"prefill {prompt}", reads, 2)):
         if what == "decode" or prompt:
-            runs[0](), runs[1](), runs[2]()
+            least(runs, 1)
             found = least(runs, times)
-            for name, (cpu, wall) in zip(("3 bytes", "1 byte", "llama.cpp"), found, strict=True):
+            for name, (cpu, wall) in zip(names, found, strict=True):
                 print(f"{path.stem:30} {threads} threads {what:12} {name:10} processor "
                       f"{cpu * 1e3:8.1f} ms, wall {wall * 1e3:8.1f} ms; llama.cpp's is "
                       f"{found[2][0] / cpu:4.2f} and {found[2][1] / wall:4.2f} of it",
@@ -205,6 +270,6 @@ if __name__ == "__main__":
     for kind in options.types.split(","):
         path = made(kind, options.layers)
         if options.peers:
-            beside(path, options.tokens, options.prompt, options.peers)
+            beside(path, options.layers, options.tokens, options.prompt, options.peers)
         else:
             ours(path, options.tokens, options.prompt)
