@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -289,19 +290,22 @@ def test_what_dynamic_may_be() -> None:
 
 
 def python_calls(work: Callable[[], Any]) -> int:
-    """How many Python and C functions a call enters."""
+    """How many Python and C functions a call enters; what others left is not collected meanwhile."""
     count = 0
+    gc.collect()
 
     def note(frame: Any, event: str, arg: Any) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
+    gc.disable()
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 

@@ -162,7 +162,7 @@ def test_a_script_runs_as_it_is_printed(setting: settings.Setting) -> None:
 def test_every_option_that_plans_depend_on_is_changed_by_a_setting() -> None:
     changed = {name for one in (*settings.CHEAP, *settings.NATIVE) for name in one.options}
     wanted = {option.name for option in fields(Options) if option.metadata["in_key"]}
-    alike = {"tune", "matmul_precision"}  # other plans of the same kernels; of GPUs alone
+    alike = {"tune", "matmul_precision", "cublas"}  # plans of the same kernels; of GPUs alone
     assert not wanted - changed - alike
     assert {"tier", "threads", "poison"} <= changed
 
