@@ -290,7 +290,7 @@ def test_what_dynamic_may_be() -> None:
 
 
 def python_calls(work: Callable[[], Any]) -> int:
-    """How many Python and C functions a call enters; what others left is not collected meanwhile."""
+    """How many Python and C functions a call enters, while nothing is collected."""
     count = 0
     gc.collect()
 
