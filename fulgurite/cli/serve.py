@@ -55,18 +55,57 @@ def _serve(arguments: argparse.Namespace) -> int:
             f"serving needs a package that is missing: {error.name}",
             "pip install 'fulgurite[llm,serve]'",
         ) from None
-    template = None
-    if arguments.template:
-        with open(arguments.template, encoding="utf-8") as file:
-            template = file.read()
-    if (
-        (arguments.slots is not None and arguments.slots < 1)
-        or arguments.queue < 0
-        or arguments.timeout <= 0
-    ):
-        raise ArgumentError("--slots, --queue or --timeout is too small", "give 1 or more")
+    template = _template(arguments.template)
+    _check(arguments)
     with _bound(arguments.host, arguments.port) as bound:  # a busy port is told at once
         return _run(arguments, bound, template)
+
+
+def _template(path: str | None) -> str | None:
+    """The text of a chat template's file."""
+    from ..errors import ArgumentError
+
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{path} is no text in UTF-8", "give a chat template") from None
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """An error for numbers with which nothing can be served."""
+    from ..errors import ArgumentError
+    from ..serve.engine import MOST_SLOTS
+
+    slots = 1 if arguments.slots is None else arguments.slots
+    if slots < 1 or arguments.queue < 0 or not arguments.timeout > 0:  # which a NaN is not either
+        raise ArgumentError("--slots, --queue or --timeout is too small", "give 1 or more")
+    if slots > MOST_SLOTS:
+        raise ArgumentError(
+            f"--slots {slots} is more than {MOST_SLOTS}, and all are rows of every step",
+            "give as many as ask at once; others wait in a --queue",
+        )
+
+
+def _check_template(model: Any, source: str | None) -> None:
+    """An error for a given chat template that refuses even short conversations, and a warning if
+    the model's own does: there are other paths than chat."""
+    from ..errors import FulguriteError
+    from ..models.templates import template_for
+
+    user = [{"role": "user", "content": "Hello"}]
+    template = template_for(model, source)
+    try:
+        try:
+            template.render(user)
+        except FulguriteError:
+            template.render([{"role": "system", "content": "Be short."}, *user])
+    except FulguriteError as error:
+        if source is not None:
+            raise
+        print(f"fulgurite: chat will not work: {error.what}", file=sys.stderr)
 
 
 def _run(arguments: argparse.Namespace, bound: socket.socket, template: str | None) -> int:
@@ -77,6 +116,7 @@ def _run(arguments: argparse.Namespace, bound: socket.socket, template: str | No
 
     model = model_of(arguments)
     model.tokenizer.encode("")  # a missing one is told now
+    _check_template(model, template)
     name = arguments.name or os.path.basename(os.path.normpath(arguments.path))
     engine = Engine(model, arguments.slots, arguments.queue, arguments.warm)
     key = arguments.api_key or os.environ.get("FULGURITE_API_KEY") or None

@@ -33,7 +33,7 @@ from ..models.generate import Token
 from ..models.templates import ChatTemplate, TemplateError, chat_ids, template_for
 from .engine import Busy, Engine, Failure, Request
 from .metrics import Metrics
-from .requests import Asked, BadRequest, Body, asked, messages, prompts
+from .requests import Asked, BadRequest, Body, asked, messages, prompts, tools
 
 PAGE = Path(__file__).parent / "page.html"
 MOST_BYTES = 16 << 20  # of a request
@@ -98,13 +98,9 @@ class Service:
         body = await self._body(http)
         what = asked(body, self.model.config.vocabulary)
         some = messages(body.data.get("messages"))
-        tools = body.data.get("tools")
-        if tools is not None and not isinstance(tools, list):
-            raise BadRequest("'tools' must be a list", "tools")
+        told = tools(body)
         try:
-            ids = await run_in_threadpool(
-                chat_ids, self.model, self.template, some, tools=tools or None
-            )
+            ids = await run_in_threadpool(chat_ids, self.model, self.template, some, tools=told)
         except TemplateError as error:
             raise BadRequest(error.what, "messages") from None
         if self.template.is_plain:
@@ -122,12 +118,13 @@ class Service:
         body.refuse("dimensions")
         ids = [await self._ids(one, "input") for one in prompts(body.data.get("input"), "input")]
         loop, data = asyncio.get_running_loop(), []
+        deadline = time.monotonic() + self.settings.timeout
         for number, one in enumerate(ids):
             future: asyncio.Future[Any] = loop.create_future()
-            self.engine.embed(one, _setter(loop, future))
-            vector = await asyncio.wait_for(future, self.settings.timeout)
+            self.engine.embed(one, _setter(loop, future), deadline)
+            vector = await future
             if isinstance(vector, Failure):
-                raise BadRequest(vector.text, None, STATUS.get(vector.kind, 500))
+                raise BadRequest(vector.text, None, STATUS.get(vector.kind, 500), vector.kind)
             raw = np.asarray(vector, np.float32)
             shown: Any = (
                 base64.b64encode(raw.tobytes()).decode() if form == "base64" else raw.tolist()
@@ -148,8 +145,7 @@ class Service:
         name = http.path_params.get("name")
         if name is None:
             return JSONResponse({"object": "list", "data": [one]})
-        if name != self.settings.name:
-            raise BadRequest(f"there is no model {name[:100]!r}", "model", 404, "model_not_found")
+        self._check_name(name)
         return JSONResponse(one)
 
     async def health(self, http: HttpRequest) -> Any:
@@ -188,9 +184,19 @@ class Service:
                 raise BadRequest(f"the body is larger than {MOST_BYTES} bytes", None, 413)
             parts.append(part)
         try:
-            return Body(json.loads(b"".join(parts)))
+            data = json.loads(b"".join(parts))
         except (ValueError, RecursionError) as error:
             raise BadRequest(f"the body is no JSON: {str(error)[:200]}") from None
+        body = Body(data)
+        name = body.text("model")
+        if name is not None:
+            self._check_name(name)
+        return body
+
+    def _check_name(self, name: str) -> None:
+        if name != self.settings.name:
+            text = f"there is no model {name[:100]!r}; there is {self.settings.name!r}"
+            raise BadRequest(text, "model", 404, "model_not_found")
 
     async def _ids(self, one: str | list[int], name: str = "prompt") -> list[int]:
         if isinstance(one, list):
@@ -214,10 +220,14 @@ class Service:
 
     async def _answer(self, http: HttpRequest, what: Asked, ids: list[list[int]], form: Any) -> Any:
         """Submit a text for each choice of each prompt, and answer with them."""
+        count, most = len(ids) * what.count, self.engine.slots + self.engine.queue
+        if count > most:
+            text = f"'n' times the prompts are {count} texts; this server has room for {most}"
+            raise BadRequest(text, "n")
         inbox = _Inbox()
         requests = []
         deadline = time.monotonic() + self.settings.timeout
-        for number in range(len(ids) * what.count):
+        for number in range(count):
             options, choice = what.options, number % what.count
             if options.seed is not None and choice:
                 options = replace(options, seed=options.seed + choice)

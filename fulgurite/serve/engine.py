@@ -11,6 +11,7 @@ only if all before it are the same chunks.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -24,7 +25,7 @@ import numpy as np
 import fulgurite as fg
 
 from ..core.op import Array
-from ..errors import FulguriteError, NonFiniteError
+from ..errors import CompilerError, FulguriteError, NonFiniteError
 from ..models.generate import CHUNKS, Batch, Text, Token
 from ..models.quantized import Matrix
 from ..models.sampling import Sampler, SamplingOptions, choose_rows
@@ -32,6 +33,7 @@ from ..models.sampling import Sampler, SamplingOptions, choose_rows
 READ = CHUNKS[1:]  # small ones: others wait for a chunk, and only whole ones are used again
 EMBED = 64  # texts that are embedded are filled up to a multiple of so many tokens
 SLOTS = (8, 32)  # at least and at most, if nobody says
+MOST_SLOTS = 1024  # whoever says: each is a row of every step, and has caches of its own
 STEP_OPERATIONS = 2.5e9  # of a step of all slots, some 25 ms of a processor: eyes see no difference
 IDLE = 60.0  # seconds without a request after which prompts are forgotten and memory given back
 
@@ -46,6 +48,9 @@ class Failure:
 
     kind: str
     text: str
+
+
+CANCELLED = Failure("cancelled", "the request was cancelled")
 
 
 @dataclass(eq=False)
@@ -67,6 +72,7 @@ class _Job:
 
     ids: list[int]
     deliver: Callable[[Array | Failure], None]
+    deadline: float
 
 
 @dataclass(eq=False)
@@ -154,11 +160,16 @@ class Engine:
             self._waiting.extend(requests)
             self._changed.notify()
 
-    def embed(self, ids: list[int], deliver: Callable[[Array | Failure], None]) -> None:
+    def embed(
+        self,
+        ids: list[int],
+        deliver: Callable[[Array | Failure], None],
+        deadline: float = float("inf"),
+    ) -> None:
         """Add a text whose mean vector, of length one, is asked for."""
         with self._changed:
             self._admits(1)
-            self._jobs.append(_Job(ids, deliver))
+            self._jobs.append(_Job(ids, deliver, deadline))
             self._changed.notify()
 
     def cancel(self, request: Request) -> None:
@@ -190,11 +201,10 @@ class Engine:
                     if not self._changed.wait(IDLE):
                         self._forget()
             # without the lock: who submits must not wait for a round
-            job = self._jobs.popleft() if self._jobs else None
             self._drop()
             self._join()
-            if job is not None:
-                self._embedded(job)
+            if self._jobs:
+                self._embedded(self._jobs.popleft())
             self._read()
             self.told()
             self._step()
@@ -216,13 +226,20 @@ class Engine:
             self._waiting.remove(request)
             if not request.is_cancelled:
                 request.deliver(self._over(request, now) or Failure("error", ""))
+        for job in tuple(self._jobs):
+            if why := self._late(job.deadline, now):
+                self._jobs.remove(job)
+                job.deliver(why)
 
     def _over(self, request: Request, now: float) -> Failure | None:
         if request.is_cancelled:
-            return Failure("cancelled", "the request was cancelled")
+            return CANCELLED
+        return self._late(request.deadline, now)
+
+    def _late(self, deadline: float, now: float) -> Failure | None:
         if now > self._ends:
             return Failure("stopped", "the server was stopped")
-        if now > request.deadline:
+        if now > deadline:
             return Failure("timeout", "the request took too long")
         return None
 
@@ -246,7 +263,7 @@ class Engine:
                 self.batch.admit(READ)
                 self._begin(place, request)
             except Exception as error:
-                self._leave(place, Failure("error", str(error)))
+                self._leave(place, _failure(error))
 
     def _begin(self, place: _Place, request: Request) -> None:
         options, config = request.options, self.model.config
@@ -283,7 +300,7 @@ class Engine:
         try:
             logits = self.batch.read(place.slot, chunk)
         except Exception as error:
-            self._leave(place, Failure("error", str(error)))
+            self._leave(place, _failure(error))
             return
         place.held.append(chunk)
         if not place.waiting:
@@ -291,14 +308,15 @@ class Engine:
 
     def _step(self) -> None:
         """One token more for all who write; plain choices of all of them are made together."""
-        writing = [p for p in self._places if p.request and not p.waiting]
+        writing = [p for p in self._places if not p.waiting and self._is_wanted(p)]
         if not writing:
             return
         try:
             logits = self.batch.step_rows({p.slot: p.token for p in writing})
         except Exception as error:
+            failure = _failure(error)
             for place in writing:
-                self._leave(place, Failure("error", str(error)))
+                self._leave(place, failure)
             return
         self.steps += 1
         chosen = self._choose_plain([p for p in writing if p.is_plain], logits)
@@ -307,6 +325,12 @@ class Engine:
         for place in writing if len(chosen) < len(writing) else ():
             if place.slot not in chosen:
                 self._choose(place, logits[place.slot])
+
+    def _is_wanted(self, place: _Place) -> bool:
+        """True if somebody has a place; who was cancelled leaves it, and nothing is chosen."""
+        if place.request is not None and place.request.is_cancelled:
+            self._leave(place, CANCELLED)
+        return place.request is not None
 
     def _choose_plain(
         self, places: list[_Place], logits: Array
@@ -325,26 +349,26 @@ class Engine:
     def _choose(self, place: _Place, logits: Array) -> None:
         """Choose a token by logits, and hand it on."""
         request = place.request
-        if request is None or request.is_cancelled:
+        if request is None or not self._is_wanted(place):
             return
         try:
             grammar = request.grammar
             allowed = None if grammar is None else grammar.allowed()
             token, logprob = place.sampler.choose(logits, allowed)
         except Exception as error:
-            self._leave(place, Failure("error", str(error)))
+            self._leave(place, _failure(error))
             return
         self._write(place, token, logprob)
 
     def _write(self, place: _Place, chosen: int, logprob: float) -> None:
         """Hand a token on, and let go of a text that ends with it."""
         request = place.request
-        if request is None or request.is_cancelled:
+        if request is None or not self._is_wanted(place):
             return
         try:
             token = self._written(place, request, chosen, logprob)
         except Exception as error:
-            self._leave(place, Failure("error", str(error)))
+            self._leave(place, _failure(error))
             return
         if token.finish_reason is not None:
             self._leave(place, token)
@@ -375,9 +399,18 @@ class Engine:
         try:
             vector = self._embed(self.batch.decoder, ids, weights).numpy()[0]
         except Exception as error:
-            job.deliver(Failure("error", str(error)))
+            job.deliver(_failure(error))
             return
-        job.deliver(vector / max(float(np.linalg.norm(vector)), 1e-12))
+        late = self._late(job.deadline, time.monotonic())
+        job.deliver(late or vector / max(float(np.linalg.norm(vector)), 1e-12))
+
+
+def _failure(error: Exception) -> Failure:
+    """An error as clients may read it: nothing of this machine, which the log has."""
+    if isinstance(error, FulguriteError) and not isinstance(error, CompilerError):
+        return Failure("error", error.what)  # without `where`, a line of a file
+    logging.getLogger(__name__).error("a request failed", exc_info=error)
+    return Failure("error", f"the server met an unexpected error: {type(error).__name__}")
 
 
 def _mean_hidden(decoder: Any, ids: fg.Tensor, weights: fg.Tensor) -> fg.Tensor:

@@ -7,6 +7,7 @@ caller (`user`, `metadata`, `store`) are passed over.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Body:
         if not isinstance(data, dict):
             raise BadRequest("the body must be a JSON object")
         self.data: dict[str, Any] = data
+        for name, value in data.items():
+            _check_characters(name, value)
 
     def _get(self, name: str, kinds: tuple[type, ...], word: str) -> Any:
         value = self.data.get(name)
@@ -93,6 +96,20 @@ class Body:
                 raise BadRequest(f"'{name}' is not supported by this server", name)
 
 
+def _check_characters(name: str, value: Any) -> None:
+    """An error for halves of surrogate pairs, which JSON can have and no text in UTF-8 has."""
+    if not isinstance(value, str | list | dict):
+        return
+    try:
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(error.object[error.start]):04X}"
+        text = f"{_short(name)} has {half}, half of a surrogate pair, which is no character"
+        raise BadRequest(text, _short(name)[1:-1]) from None
+    except RecursionError:
+        raise BadRequest(f"{_short(name)} is nested too deep", _short(name)[1:-1]) from None
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -107,9 +124,9 @@ def asked(body: Body, vocabulary: int) -> Asked:
     if (body.whole("best_of", count, 1, MOST_CHOICES) or 1) != count:
         raise BadRequest("'best_of' other than 'n' is not supported", "best_of")
     body.refuse("top_logprobs", "suffix", "echo", "functions", "function_call", "audio")
-    logprobs = body.data.get("logprobs")
-    if logprobs is not None and not isinstance(logprobs, bool | int):
-        raise BadRequest("'logprobs' must be true, false or a number", "logprobs")
+    modalities = body.data.get("modalities")
+    if modalities not in (None, [], ["text"]):
+        raise BadRequest("'modalities' other than [\"text\"] are not supported", "modalities")
     stream = body.flag("stream")
     stream_options = body.data.get("stream_options") or {}
     if not isinstance(stream_options, dict):
@@ -120,7 +137,7 @@ def asked(body: Body, vocabulary: int) -> Asked:
         top_k=body.whole("top_k", 0, 0, 1 << 24) or 0,
         top_p=_positive(body, "top_p"),
         min_p=body.number("min_p", 0.0, 0, 1),
-        repetition_penalty=max(body.number("repetition_penalty", 1.0, 0, 100), 1e-6),
+        repetition_penalty=body.number("repetition_penalty", 1.0, 1e-6, 100),
         presence_penalty=body.number("presence_penalty", 0.0, -2, 2),
         frequency_penalty=body.number("frequency_penalty", 0.0, -2, 2),
         stop=_stops(body.data.get("stop")),
@@ -130,8 +147,22 @@ def asked(body: Body, vocabulary: int) -> Asked:
     )
     return Asked(
         options, count, stream, bool(stream_options.get("include_usage")),
-        logprobs is not None and logprobs is not False, _format(body.data.get("response_format")),
+        _has_logprobs(body), _format(body.data.get("response_format")),
     )  # fmt: skip
+
+
+def _has_logprobs(body: Body) -> bool:
+    """True if log-probabilities are asked for, of the tokens that were chosen: others', which a
+    number above 0 asks for, are not given."""
+    value = body.data.get("logprobs")
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if not isinstance(value, int):
+        raise BadRequest("'logprobs' must be true, false or a number", "logprobs")
+    if value != 0:
+        text = f"'logprobs' must be 0 (of the chosen tokens) or none, not {_short(value)}"
+        raise BadRequest(text, "logprobs")
+    return True
 
 
 def _positive(body: Body, name: str) -> float:
@@ -181,6 +212,17 @@ def _format(value: Any) -> Any:
             return schema
         raise BadRequest("'response_format.json_schema.schema' must be a JSON schema", name)
     raise BadRequest("'response_format.type' must be text, json_object or json_schema", name)
+
+
+def tools(body: Body) -> list[Any] | None:
+    """The tools that the chat template is told of; the model calls one or does not."""
+    found, choice = body.data.get("tools"), body.data.get("tool_choice")
+    if found is not None and not isinstance(found, list):
+        raise BadRequest("'tools' must be a list", "tools")
+    if choice not in (None, "auto", "none"):
+        text = f"'tool_choice' must be auto or none, not {_short(choice)}"
+        raise BadRequest(text, "tool_choice")
+    return None if choice == "none" else found or None
 
 
 def prompts(value: Any, name: str = "prompt") -> list[str | list[int]]:

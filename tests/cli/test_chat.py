@@ -77,6 +77,43 @@ def test_a_port_that_is_taken_is_told_before_the_model_is_read(
             assert f"cannot listen on port {more[1]}" in found and why in found
 
 
+def test_a_server_that_could_answer_nobody_does_not_start(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    for name, text in (("refuses", "{{ raise_exception('no') }}"), ("wrong", "{% if %}")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for more, why in (
+        (["--timeout", "nan"], "too small"),
+        (["--timeout", "0"], "too small"),
+        (["--slots", "100000"], "--slots 100000 is more than 1024"),
+        (["--template", str(tmp_path / "refuses")], "refuses the conversation: no"),
+        (["--template", str(tmp_path / "wrong")], "cannot be read"),
+        (["--template", str(tmp_path / "bytes")], "no text in UTF-8"),
+    ):
+        assert cli.main(["serve", path, "--port", "0", *more]) == 1
+        assert why in capsys.readouterr().err
+
+
+def test_a_model_whose_own_template_fails_is_served_with_a_warning(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fulgurite.cli.serve import _check_template
+    from fulgurite.models import load
+
+    model = load(path)
+    for template, text in (
+        ("{{ raise_exception('no') }}", "chat will not work"),
+        ("{% if messages[0].role != 'system' %}{{ raise_exception('no') }}{% endif %}", ""),
+    ):
+        model.template = template
+        _check_template(model, None)
+        found = capsys.readouterr().err
+        assert text in found and bool(text) == bool(found)
+
+
 def test_how_a_text_begins_is_a_word_an_option_or_piped(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

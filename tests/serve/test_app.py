@@ -51,7 +51,7 @@ def client(server: Any) -> Iterator[Client]:
 
 
 def test_a_text_comes_whole_or_in_parts_and_is_the_same(client: Client) -> None:
-    body = {"prompt": "the tin", "max_tokens": 12, "seed": 4, "model": "tiny", "logprobs": 1}
+    body = {"prompt": "the tin", "max_tokens": 12, "seed": 4, "model": "tiny", "logprobs": 0}
     status, whole = client.ask(TEXT, body)
     assert status == 200 and whole["object"] == "text_completion" and whole["id"][:5] == "cmpl-"
     choice = whole["choices"][0]
@@ -150,6 +150,24 @@ WRONG: list[tuple[str, Any, str]] = [
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text"),
     (CHAT, {"messages": TOLD, "response_format": {"type": "xml"}}, "response_format"),
     (CHAT, {"messages": TOLD, "tools": {}}, "'tools'"),
+    (CHAT, {"messages": TOLD, "tool_choice": "required"}, "'tool_choice'"),
+    (CHAT, {"messages": TOLD, "tool_choice": {"type": "function"}}, "'tool_choice'"),
+    (CHAT, {"messages": TOLD, "modalities": ["text", "audio"]}, "'modalities'"),
+    (CHAT, {"messages": TOLD, "logprobs": True, "top_logprobs": 2}, "'top_logprobs'"),
+    (TEXT, {"prompt": "a", "logprobs": 1}, "'logprobs'"),
+    (TEXT, {"prompt": "a", "logprobs": -1}, "'logprobs'"),
+    (TEXT, {"prompt": "a", "model": 5}, "'model'"),
+    (TEXT, {"prompt": "a", "repetition_penalty": 0}, "'repetition_penalty'"),
+    (TEXT, {"prompt": ["a"] * 5, "n": 16}, "80 texts; this server has room for 68"),
+    (TEXT, {"prompt": "\ud800 a"}, "'prompt' has U+D800, half of a surrogate pair"),
+    (TEXT, {"prompt": ["a", "\udfff"]}, "'prompt' has U+DFFF"),
+    (TEXT, b'{"prompt": "\xed\xa0\x80"}', "'prompt' has U+D800"),
+    (TEXT, {"prompt": "a", "stop": "\udc00"}, "'stop' has U+DC00"),
+    (TEXT, {"prompt": "a", "model": "\udc00"}, "'model' has U+DC00"),
+    (CHAT, {"messages": [{"role": "user", "content": "\ud800 a"}]}, "'messages' has U+D800"),
+    (CHAT, {"messages": [{"role": "\ud800", "content": "a"}]}, "'messages' has U+D800"),
+    (CHAT, {"messages": TOLD, "tools": [{"\ud800": 1}]}, "'tools' has U+D800"),
+    (EMBED, {"input": ["a", "\ud800 a"]}, "'input' has U+D800"),
     (EMBED, {"input": 3}, "'input'"),
     (EMBED, {"input": "a", "encoding_format": "x"}, "'encoding_format'"),
 ]
@@ -164,6 +182,23 @@ def test_bad_requests_are_clear_errors_in_openais_form(client: Client) -> None:
     status, found = client.ask("/v1/nowhere")
     assert status == 404 and TEXT in found["error"]["message"] and client.ask(TEXT)[0] == 405
     assert client.ask(TEXT, {"prompt": "a", "max_tokens": 1})[0] == 200
+
+
+def test_a_model_of_another_name_is_not_found_and_pairs_of_surrogates_are_letters(
+    client: Client,
+) -> None:
+    for path, body in (
+        (TEXT, {"prompt": "a"}),
+        (CHAT, {"messages": TOLD}),
+        (EMBED, {"input": "a"}),
+    ):
+        status, found = client.ask(path, body | {"model": "gpt-4"})
+        assert status == 404 and found["error"]["code"] == "model_not_found"
+        assert "'tiny'" in found["error"]["message"]
+        assert client.ask(path, body | {"model": None, "max_tokens": 1})[0] == 200
+    assert client.ask(TEXT, '{"prompt": "\\ud83d\\ude00 a", "max_tokens": 1}')[0] == 200
+    more = {"tool_choice": "none", "tools": [{"type": "function"}], "modalities": ["text"]}
+    assert client.ask(CHAT, {"messages": TOLD, "max_tokens": 1, "logprobs": True} | more)[0] == 200
 
 
 def until(what: Any) -> None:
@@ -201,6 +236,14 @@ def test_a_request_that_takes_too_long_ends_with_an_error(model: Any) -> None:
         last = list(client.stream(TEXT, long))[-1]
         assert json.loads(last)["error"]["code"] == "timeout"
         until(lambda: server.engine.active == 0)
+        client.close()
+
+
+def test_embeddings_that_take_too_long_end_with_the_same_error(model: Any) -> None:
+    with served(model, timeout=1e-9) as server:
+        client = Client(server.port)
+        status, found = client.ask(EMBED, {"input": ["the tin", "then"]})
+        assert status == 504 and found["error"]["code"] == "timeout"
         client.close()
 
 

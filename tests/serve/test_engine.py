@@ -100,10 +100,54 @@ def test_a_text_that_fails_leaves_the_others_alone(engine: Engine) -> None:
 
     right = ask(engine, [5, 6, 7])
     failure = ask(engine, [5, 6, 7], grammar=Broken())
-    assert failure == Failure("error", "broken") and engine.active == 0
+    told = "the server met an unexpected error: ValueError"  # the rest is for the log
+    assert failure == Failure("error", told) and engine.active == 0
     assert ask(engine, [5, 6, 7]) == right
-    assert ask(engine, [9999]).kind == "error" and ask(engine, [5, 6, 7]) == right
+    failure = ask(engine, [9999])
+    assert failure.kind == "error" and ask(engine, [5, 6, 7]) == right
+    assert "9999" in failure.text and ".py" not in failure.text
     assert ask(engine, [5, 6], deadline=0.0).kind == "timeout"
+
+
+@pytest.mark.parametrize("options", [GREEDY, replace(GREEDY, temperature=0.9, seed=3, top_k=5)])
+@pytest.mark.parametrize("when", ["read", "step_rows"])
+def test_who_leaves_in_the_middle_of_a_round_frees_the_slot_and_the_others_write_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, when: str, options: SamplingOptions
+) -> None:
+    options = replace(options, max_tokens=60)
+    alone = ask(engine, [5, 6, 7], options)
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    left: list[Any] = []
+    leaver = Request([9, 8], options, left.append)
+    inner = getattr(engine.batch, when)
+
+    def leave(first: Any, *more: Any) -> Any:
+        found = inner(first, *more)
+        place = next((p for p in engine._places if p.request is leaver), None)
+        if place is not None and (when == "step_rows" or first == place.slot):
+            engine.cancel(leaver)
+        return found
+
+    monkeypatch.setattr(engine.batch, when, leave)
+    engine.submit(Request([5, 6, 7], options, events.put))
+    found = [events.get(timeout=60)]
+    engine.submit(leaver)
+    while isinstance(found[-1], Token) and found[-1].finish_reason is None:
+        found.append(events.get(timeout=60))
+    assert [one.id for one in found] == alone and leaver.is_cancelled
+    assert len(left) == (when == "step_rows")  # the token of its prompt
+    monkeypatch.undo()
+    assert ask(engine, [9, 8]) and engine.active == 0
+
+
+def test_an_embedding_that_is_late_is_told_so(tmp_path: Path) -> None:
+    engine = Engine(tiny(tmp_path), slots=4, queue=2)
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    engine.embed([5, 6], events.put, 0.0)
+    assert events.get(timeout=60).kind == "timeout"
+    engine.embed([5, 6], events.put)
+    assert events.get(timeout=60).shape == (64,)
+    engine.stop(5)
 
 
 def test_what_does_not_fit_is_refused_as_a_whole_and_a_stop_ends_all(tmp_path: Path) -> None:
