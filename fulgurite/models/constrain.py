@@ -141,6 +141,21 @@ def _kinds(schema: dict[str, Any], other: Any = None) -> list[str]:
     return kinds
 
 
+def _values(schema: dict[str, Any]) -> list[str]:
+    """The values of 'enum' and 'const' that all words allow, as letters."""
+    some = schema["enum"] if "enum" in schema else [schema["const"]]
+    values = {_written(one): one for one in some}
+    if "const" in schema:
+        same = _written(schema["const"])
+        values = {text: one for text, one in values.items() if text == same}
+    if "type" in schema:
+        kinds = _kinds(schema)
+        values = {t: one for t, one in values.items() if any(_is_a(one, k) for k in kinds)}
+    if not values:
+        raise SchemaError("no value of 'enum' or 'const' is allowed by the words beside it")
+    return list(values)
+
+
 @dataclass
 class Grammar:
     """Rules of a schema: alternatives of a rule by its number, each a sequence of symbols."""
@@ -228,17 +243,7 @@ class Grammar:
             return self.rule([(self.schema(one, depth + 1),) for one in schema["anyOf"]])
         if others := sorted(words - {"enum", "const", "type"}):
             raise SchemaError(f"{others[0][:60]!r} is not supported beside 'enum' or 'const'")
-        texts = [_written(one) for one in schema.get("enum", [schema.get("const")])]
-        values = dict(zip(texts, schema.get("enum", [schema.get("const")]), strict=True))
-        if "const" in words:
-            same = _written(schema["const"])
-            values = {text: one for text, one in values.items() if text == same}
-        if "type" in words:
-            kinds = _kinds(schema)
-            values = {t: one for t, one in values.items() if any(_is_a(one, k) for k in kinds)}
-        if not values:
-            raise SchemaError("no value of 'enum' or 'const' is allowed by the words beside it")
-        return self.rule([(_text(text),) for text in values])
+        return self.rule([(_text(text),) for text in _values(schema)])
 
     def _reference(self, name: Any, depth: int) -> Symbol:
         if not isinstance(name, str) or not (name == "#" or name.startswith("#/")):

@@ -350,9 +350,12 @@ def _check_binop(budget: _Budget, operator: str, left: Any, right: Any) -> None:
         budget.checked([left, right])
         _check_widths(left)
     if isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
-        bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length()
-        if bits > MOST_BITS:
-            raise TemplateError("the chat template makes a number of too many letters", _ADVICE)
+        _check_bits(left.bit_length() * (abs(right) if operator == "**" else 1))
+
+
+def _check_bits(bits: int) -> None:
+    if bits > MOST_BITS:
+        raise TemplateError("the chat template makes a number of too many letters", _ADVICE)
 
 
 def _bounded(environment: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
