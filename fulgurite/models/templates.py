@@ -3,7 +3,8 @@
 In: the template of a `tokenizer_config.json` or of GGUF metadata, and messages with `role` and
 `content`. Out: the text that the model was trained to see. A template is a program of a stranger:
 it runs in Jinja's immutable sandbox, reaches no attribute but the methods in `METHODS`, and each
-loop, call and text is counted, so that it ends soon with a text of a bounded size or an error.
+loop, call and text is counted, and what is made, compared or given away by its size, so that it
+ends soon with a text of a bounded size or an error.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +30,9 @@ from ..errors import ArgumentError, FulguriteError
 
 MOST_STEPS = 200_000  # rounds of loops and calls of one rendering
 MOST_LETTERS = 4_000_000  # of any text that a template makes
+MOST_WORK = 5_000_000  # values that one rendering makes, reads or compares
+LETTERS_OF_WORK = 64  # as much as a value
+MOST_BITS = 1 << 16  # of a whole number
 MOST_WIDTH = 64  # letters of an indentation
 METHODS = frozenset((
     "capitalize", "count", "endswith", "find", "format", "get", "index", "isalnum", "isalpha",
@@ -33,6 +46,12 @@ FILTERS = frozenset((
     "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "safe", "select",
     "selectattr", "sort", "string", "sum", "title", "tojson", "trim", "unique", "upper",
     "wordcount",
+))  # fmt: skip
+SHALLOW = frozenset(("count", "d", "default", "first", "last", "length"))  # filters: all others
+# look at each part of what they are given
+COMPARING = frozenset((  # tests that look at parts
+    "eq", "==", "equalto", "ne", "!=", "gt", ">", "greaterthan", "ge", ">=", "lt", "<", "lessthan",
+    "le", "<=", "in", "lower", "upper",
 ))  # fmt: skip
 PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
@@ -52,11 +71,17 @@ class _Budget:
     """What one rendering may still do."""
 
     steps: int = MOST_STEPS
+    work: int = MOST_WORK
 
     def step(self, count: int = 1) -> None:
         self.steps -= count
         if self.steps < 0:
             raise TemplateError(f"the chat template takes more than {MOST_STEPS} steps", _ADVICE)
+
+    def spend(self, values: int) -> None:
+        self.work -= values
+        if self.work < 0:
+            raise TemplateError("the chat template takes too much work", _ADVICE)
 
     def sized(self, letters: int) -> None:
         if letters > MOST_LETTERS:
@@ -66,19 +91,23 @@ class _Budget:
 
     def checked(self, value: Any) -> Any:
         """The value, if it is not too large; nests are counted as often as they are reached."""
-        left, waiting = MOST_LETTERS, [value]
+        letters, waiting = 0, [value]
         while waiting:
             one = waiting.pop()
+            size = 0
             if isinstance(one, str):
-                left -= len(one)
+                size = len(one)
             elif isinstance(one, Mapping):
                 waiting += [*one.keys(), *one.values()]
-            elif isinstance(one, list | tuple):
+            elif isinstance(one, list | tuple | ItemsView | KeysView | ValuesView):
                 waiting += one
+            elif type(one).__name__ == "Namespace":  # Jinja's, whose text has its values
+                waiting.append(getattr(one, "_Namespace__attrs", None))
             elif isinstance(one, int):
-                left -= one.bit_length() // 3
-            left -= 16  # an item is not free
-            self.sized(MOST_LETTERS - left)
+                size = one.bit_length() // 3
+            letters += size + 16  # an item is not free
+            self.spend(1 + size // LETTERS_OF_WORK)
+            self.sized(letters)
         return value
 
 
@@ -198,6 +227,15 @@ def _environment() -> Any:
                 loop.iter = counted("counted", [loop.iter])
             for joined in list(tree.find_all(nodes.Concat)):
                 joined.nodes = [counted("written", [nodes.List(joined.nodes)])]
+            for compared in list(tree.find_all(nodes.Compare)):
+                compared.expr = counted("compared", [compared.expr])
+                for operand in compared.ops:
+                    operand.expr = counted("compared", [operand.expr])
+            for pair in list(tree.find_all(nodes.Pair)):
+                pair.key = counted("compared", [pair.key])
+            for item in list(tree.find_all(nodes.Getitem)):
+                if isinstance(item.arg, nodes.Slice):
+                    item.node = counted("sliced", [item.node])
             for block in list(tree.find_all(nodes.AssignBlock)):
                 block.filter = block.filter or nodes.Filter(
                     None, "string", [], [], None, None, lineno=block.lineno
@@ -208,6 +246,19 @@ def _environment() -> Any:
             for item in items:
                 self.budget.step()
                 yield item
+
+        def compared(self, value: Any) -> Any:
+            return self.budget.checked(value)
+
+        def getitem(self, obj: Any, argument: Any) -> Any:
+            if isinstance(argument, tuple):
+                self.budget.checked(argument)
+            return super().getitem(obj, argument)
+
+        def sliced(self, value: Any) -> Any:
+            self.budget.step()
+            self.budget.spend(_cost(value))
+            return value
 
         def written(self, parts: list[Any]) -> str:
             self.budget.step()
@@ -226,8 +277,12 @@ def _environment() -> Any:
         def call(self, context: Any, function: Any, *given: Any, **named: Any) -> Any:
             self.budget.step()
             owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+            self.budget.checked([*given, *named.values()])
             if isinstance(owner, str):
+                self.budget.checked(owner)
                 _check_text(self.budget, owner, name, given)
+            elif isinstance(owner, list | tuple):
+                self.budget.checked(owner)
             return self.budget.checked(super().call(context, function, *given, **named))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -244,10 +299,24 @@ def _environment() -> Any:
         for name, one in (environment.filters | {"tojson": _to_json}).items()
         if name in FILTERS
     }
+    environment.tests = {
+        name: _bounded(environment, name, one) if name in COMPARING else one
+        for name, one in environment.tests.items()
+    }
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form[:100])
     environment.globals.pop("lipsum", None)
     return environment
+
+
+def _cost(value: Any) -> int:
+    """The work of a copy, whose parts are not copied."""
+    sized = isinstance(value, str | list | tuple | dict)
+    return 1 + (len(value) // _part(value) if sized else 0)
+
+
+def _part(value: Any) -> int:
+    return LETTERS_OF_WORK if isinstance(value, str) else 1
 
 
 def _check_text(budget: _Budget, text: str, name: str, given: Sequence[Any]) -> None:
@@ -256,6 +325,8 @@ def _check_text(budget: _Budget, text: str, name: str, given: Sequence[Any]) -> 
         budget.sized(len(text) + (text.count(given[0])) * len(str(given[1])))
     elif name == "join" and given and isinstance(given[0], list | tuple | str):
         budget.sized(len(text) * len(given[0]) + sum(len(str(one)) for one in given[0]))
+    elif name in ("rfind", "rsplit") and given and isinstance(given[0], str):  # not linear
+        budget.spend(len(text) * len(given[0]) // LETTERS_OF_WORK)
 
 
 def _check_widths(text: str) -> None:
@@ -271,17 +342,24 @@ def _check_binop(budget: _Budget, operator: str, left: Any, right: Any) -> None:
         for some, times in ((left, right), (right, left)):
             if isinstance(some, sized) and isinstance(times, int):
                 budget.sized(len(some) * max(times, 0))
+                budget.spend(len(some) * max(times, 0) // _part(some))
     if operator == "+" and isinstance(left, sized) and isinstance(right, sized):
         budget.sized(len(left) + len(right))
+        budget.spend(_cost(left) + _cost(right))
     if operator == "%" and isinstance(left, str):
+        budget.checked([left, right])
         _check_widths(left)
     if isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
-        bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length()
-        budget.sized(bits)
+        _check_bits(left.bit_length() * (abs(right) if operator == "**" else 1))
+
+
+def _check_bits(bits: int) -> None:
+    if bits > MOST_BITS:
+        raise TemplateError("the chat template makes a number of too many letters", _ADVICE)
 
 
 def _bounded(environment: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter whose work is counted, with its own marks of what Jinja hands it."""
+    """A filter or test whose work is counted, with its own marks of what Jinja hands it."""
     from functools import wraps
 
     passed = getattr(function, "jinja_pass_arg", None)
@@ -291,8 +369,10 @@ def _bounded(environment: Any, name: str, function: Callable[..., Any]) -> Calla
         budget = environment.budget
         budget.step()
         values = given[1:] if passed is not None else given
-        if values:
-            budget.checked(values[0])
+        if name in SHALLOW:
+            return function(*given, **named)
+        budget.checked([*values, *named.values()])
+        _check_filter(budget, name, values, named)
         if name == "replace" and isinstance(values[0], str):
             _check_text(budget, values[0], "replace", values[1:])
         if name == "join" and len(values) > 1 and isinstance(values[0], list | tuple | str):
@@ -305,6 +385,21 @@ def _bounded(environment: Any, name: str, function: Callable[..., Any]) -> Calla
         return budget.checked(found) if isinstance(found, str | list) else found
 
     return run
+
+
+def _check_filter(
+    budget: _Budget, name: str, values: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """An error before a filter does more than look at each part a few times."""
+    size = _cost(values[0]) if values else 0
+    if name in ("sort", "dictsort", "groupby", "unique", "max", "min"):
+        budget.spend(4 * size)
+    elif name == "sum" and any(isinstance(n, list | tuple) for n in (*values[1:], *named.values())):
+        budget.spend(size * size)  # each list is added to a copy of those before
+    elif name == "round" and any(
+        isinstance(n, int) and abs(n) > 300 for n in (*values[1:], *named.values())
+    ):
+        raise TemplateError("the chat template rounds to too many digits", _ADVICE)
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None,

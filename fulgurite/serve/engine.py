@@ -61,7 +61,7 @@ class Request:
     options: SamplingOptions
     deliver: Callable[[Token | Failure], None]
     deadline: float = float("inf")  # on the clock of `time.monotonic`
-    grammar: Any = None  # `allowed()` gives a bool for each token, `accept(token)` goes on
+    grammar: Any = None  # a `Constraint`: `allowed()` for each token, `accept(token)`, `is_over`
     is_cancelled: bool = False  # may be set at any time, by any thread
     submitted: float = field(default_factory=time.monotonic)
 
@@ -387,6 +387,8 @@ class Engine:
         piece, stopped = place.text.add(chosen)
         if stopped:
             return Token(chosen, piece, logprob, "stop")
+        if request.grammar is not None and request.grammar.is_over:
+            return Token(chosen, piece + place.text.end(), logprob, "stop")
         if place.count >= place.most:
             return Token(chosen, piece + place.text.end(), logprob, "length")
         return Token(chosen, piece, logprob)

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulgurite.models import Sampler, SamplingOptions, load
-from fulgurite.models.constrain import Constraint, Machine, SchemaError, words_of
+from fulgurite.models import Sampler, SamplingOptions, constrain, load
+from fulgurite.models.constrain import (
+    Constraint,
+    Machine,
+    SchemaError,
+    letters_of,
+    words_of,
+)
 
 from .samples import gguf_of
 
@@ -42,7 +48,7 @@ def accepts(schema: Any, text: str) -> bool:
     """True if the text is whole by the schema."""
     machine = Machine(schema, [])
     states = machine.start
-    for letter in text:
+    for letter in letters_of(text):
         states = machine.step(states, letter)
     return () in states
 
@@ -71,6 +77,12 @@ def test_texts_are_accepted_if_they_are_json_of_the_schema() -> None:
         {"$ref": "other.json"}, {"type": "array", "minItems": 3, "maxItems": 2},
         {"type": "array", "maxItems": 10**9}, {"type": "object", "required": ["a"]},
         {"properties": 3}, {"type": "object", "properties": {"a": 3}}, {"$ref": 3},
+        {"type": "array", "minItems": None}, {"type": "array", "maxItems": None}, {"type": []},
+        {"type": "array", "minItems": True}, {"properties": {}, "required": [["a"]]},
+        {"properties": {}, "required": [{}]}, {"$ref": "#foo"}, {"const": float("nan")},
+        {"type": "integer", "enum": ["a", "b"]}, {"enum": [7], "minimum": 5},
+        {"const": 1, "enum": [2]}, {"anyOf": [{}], "enum": [7]}, {"$ref": "#/$defs/a", "maximum": 3,
+        "$defs": {"a": {}}}, {"additionalProperties": False}, {"enum": [{}], "type": "thing"},
     ],
     ids=str,
 )  # fmt: skip
@@ -79,8 +91,47 @@ def test_what_is_not_supported_is_said(schema: Any) -> None:
         Machine(schema, [])
 
 
-def test_a_schema_that_refers_to_itself_alone_has_no_text() -> None:
-    assert not Machine({"$ref": "#"}, []).start
+def test_a_schema_that_can_have_no_text_is_an_error() -> None:
+    letters = [chr(n) for n in range(32, 127)]
+    items = {"type": "array", "items": {"$ref": "#"}, "minItems": 1}
+    for schema in ({"$ref": "#"}, {"anyOf": [{"$ref": "#"}]}, items):
+        with pytest.raises(SchemaError, match="no text"):
+            Machine(schema, [])
+    with pytest.raises(SchemaError, match="no token"):
+        Machine({"enum": ["日本"]}, letters)
+    machine = Machine({"enum": ["日本", "a"]}, letters)  # what cannot be written is not begun
+    after = machine.step(machine.start, '"')
+    assert np.flatnonzero(machine.mask(after)).tolist() == [letters.index("a")]
+
+
+def twins(**more: Any) -> dict[str, Any]:
+    """A schema by which each bracket may be one of two lists."""
+    either = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}
+    a = {"type": "array", "items": either}
+    return either | {"$defs": {"a": a, "b": a | more}}
+
+
+def test_equal_rules_are_one_and_ways_to_read_a_text_are_bounded() -> None:
+    machine, states = Machine(twins(), ["[", "]"]), None
+    for _ in range(100):
+        states = machine.step(machine.start if states is None else states, "[")
+        assert len(states) < 10
+    machine = Machine(twins(maxItems=5), ["[", "]"])
+    states = machine.start
+    with pytest.raises(SchemaError, match="too many ways"):
+        for _ in range(100):
+            states = machine.step(states, "[")
+
+
+def test_words_beside_a_value_are_honoured() -> None:
+    assert accepts({"type": "integer", "enum": ["a", 3, True]}, "3")
+    assert not accepts({"type": "integer", "enum": ["a", 3, True]}, '"a"')
+    assert not accepts({"type": "integer", "enum": ["a", 3, True]}, "true")
+    assert accepts({"const": 2, "enum": [1, 2]}, "2")
+    assert not accepts({"const": 2, "enum": [1, 2]}, "1")
+    schema = {"$ref": "#/$defs/a~1b~0", "$defs": {"a/b~": {"type": "null"}}, "title": "x"}
+    assert accepts(schema, "null")
+    assert accepts({"const": "\ud800"}, '"\\ud800"')
 
 
 def test_random_logits_make_json_of_the_schema(tmp_path: Path) -> None:
@@ -123,3 +174,62 @@ def test_no_token_that_fits_is_an_error() -> None:
     model.tokenizer = tokenizer
     with pytest.raises(SchemaError, match="no token"):
         Constraint({"type": "null"}, model).allowed()
+
+
+def model_of(words: list[str], eos: tuple[int, ...] = ()) -> Any:
+    """A model whose tokens are these bytes, as byte-level BPE names them."""
+    names = {n: letter for letter, n in constrain._BYTES.items()}
+    data = [word.encode("latin-1") for word in words]
+
+    def decoded(ids: list[int]) -> str:
+        return b"".join(data[n] for n in ids).decode(errors="replace")
+
+    class Plain:
+        tokenizer = SimpleNamespace(
+            decode=decoded,
+            inner=SimpleNamespace(
+                get_vocab_size=lambda: len(words),
+                decode_batch=lambda some, skip_special_tokens: [decoded(ids) for ids in some],
+                id_to_token=lambda n: "".join(names[byte] for byte in data[n]),
+            ),
+        )
+        config = SimpleNamespace(vocabulary=len(words), eos=eos)
+
+    return Plain()
+
+
+def test_a_letter_may_be_several_tokens() -> None:
+    words = [chr(n) for n in range(32, 127)] + [*"\xe6\x97\xa5", '\xe6"', "\x97\xa5"]
+    constraint = Constraint({"type": "string"}, model_of(words))
+    for letter in '"\xe6':
+        constraint.accept(words.index(letter))
+    assert [words[n] for n in np.flatnonzero(constraint.allowed())] == ["\x97", "\xa5", "\x97\xa5"]
+    constraint.accept(words.index("\x97\xa5"))
+    assert not constraint.is_over
+    constraint.accept(words.index('"'))
+    assert constraint.is_over
+    assert words_of(model_of(words)) == words
+    assert constrain._part("<0xE6>", "\ufffd") == "\xe6" and not constrain._part("日", "\ufffd")
+
+
+def test_json_of_a_model_without_an_end_is_over_when_it_is_whole() -> None:
+    words = [chr(n) for n in range(32, 127)]
+    for schema, text, over in (({"type": "null"}, "null", True), ({"type": "integer"}, "1", False)):
+        constraint = Constraint(schema, model_of(words))
+        for letter in text:
+            assert constraint.allowed()[words.index(letter)] and not constraint.is_over
+            constraint.accept(words.index(letter))
+        assert constraint.is_over == over
+    constraint = Constraint({"const": 1}, model_of(words, (3,)))
+    constraint.accept(words.index("1"))
+    assert not constraint.is_over and np.flatnonzero(constraint.allowed()).tolist() == [3]
+
+
+def test_the_work_of_a_text_is_bounded() -> None:
+    words = [chr(n) for n in range(32, 127)]
+    constraint = Constraint({}, model_of(words))
+    constraint.accept(words.index("["))
+    assert constraint.work.left > constrain.MOST_WORK // 2
+    constraint.work.left = 3
+    with pytest.raises(SchemaError, match="too many ways"):
+        constraint.allowed()

@@ -62,7 +62,38 @@ def test_a_file_without_a_template_gets_the_plain_one_and_one_with_it_its_own(
     assert template_for(own, "x{{ eos_token }}").render([]) == "x</s>"
 
 
+NESTS = (
+    "{% set n = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set n.a = [n.a, n.a] %}"
+    "{% set n.b = [n.b, n.b] %}{% endfor %}"
+)
+TUPLES = NESTS.replace("[", "(").replace("]", ")").replace("(1)", "(1,)")
 HOSTILE: dict[str, Any] = {
+    **{NESTS + "{% if " + test + " %}x{% endif %}": "letters|work" for test in (
+        "n.a == n.b", "n.a < n.b", "n.a in [n.b]", "n.a != n.b", "n.a is eq n.b", "n.a is lower",
+        "[n.a] | selectattr('x', 'eq', n.b) | list", "[n.a, n.b] | max", "[n.a].index(n.b)",
+        "[n.a].count(n.b)", "'%s' % n.a", "'{}'.format(n.a)", "'x' | replace('x', n.a)",
+        "[n.a] | select('eq', n.b) | list", "[n.a, n.b] | unique | list", "'x'.join([n.a])",
+        "n ~ 'x'", "{'a': n.a}.items() ~ 'x'", "{1: [(n.a, 1)]}.values() ~ 'x'",
+    )},
+    "{% set a = 'a' * 3000000 %}{% for i in range(2000) %}{% set b = a.upper() %}{% endfor %}":
+        "work",
+    "{% set a = 'a' * 3000000 %}{% for i in range(2000) %}{% set b = a | upper %}{% endfor %}":
+        "work",
+    "{% set a = 'a' * 3000000 %}{% for i in range(20000) %}{% set b = a[::-1] %}{% endfor %}":
+        "work",
+    "{% set a = 'a' * 3000000 %}{% for i in range(20000) %}{% set b = a * 1 %}{% endfor %}":
+        "work",
+    "{% for i in range(200) %}{% set b = range(100000) | list | sort %}{% endfor %}":
+        "work",
+    "{% set a = range(100000) | list %}{% for i in range(1000) %}{{ -1 in a }}{% endfor %}":
+        "work",
+    "{% set a = 'a' * 2000000 %}{{ a.rfind('b' + 'a' * 1000000) }}": "work",
+    TUPLES + "{{ {n.a: 1} }}": "letters",
+    TUPLES + "{{ {1: 1}[n.a] }}": "letters",
+    "{{ ([[1]] * 100000) | sum(start=[]) }}": "work",
+    "{{ 1.5 | round(10 ** 9, 'floor') }}": "rounds",
+    "{% set n = namespace(x=3) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor %}":
+        "letters",
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "steps",
     "{{ range(10 ** 9) }}": "fails",
     "{{ 'a' * 10 ** 10 }}": "letters",
@@ -99,6 +130,17 @@ HOSTILE: dict[str, Any] = {
 def test_a_hostile_template_is_a_clear_error(source: str) -> None:
     with pytest.raises(TemplateError, match=HOSTILE[source]):
         ChatTemplate(source).render(CHAT)
+
+
+def test_a_long_conversation_is_no_hostile_one() -> None:
+    source = (
+        "{% set a = 'a' * 3000000 %}{% set b = 'b' * 3000000 %}"
+        "{% for m in messages %}{% if m.role == 'user' and loop.index0 < messages | length %}"
+        "{{ m.content | trim }}{{ m['content'][:5].upper() }}{{ 'x' in m.content }}{% endif %}"
+        "{% endfor %}"
+    )
+    chat = [{"role": "user", "content": "some words " * 30}] * 2000
+    assert len(ChatTemplate(source).render(chat)) > 600_000
 
 
 def test_a_damaged_template_is_a_clear_error_or_a_text() -> None:
