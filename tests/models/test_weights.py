@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -259,3 +260,37 @@ def test_layers_that_do_not_turn_are_those_the_file_names(tmp_path: Path) -> Non
     folder = folder_of(tmp_path / "bad", model_type="smollm3", no_rope_layers=[1, 2])
     with pytest.raises(FileError, match="no_rope_layers"):
         load(folder)
+
+
+def test_a_packed_folder_is_not_packed_again(tmp_path: Path) -> None:
+    quantize(folder_of(tmp_path / "one"), tmp_path / "two", "I8G64")
+    with pytest.raises(FulguriteError, match="packed already"):
+        quantize(tmp_path / "two", tmp_path / "three", "Q8_0")
+    assert not (tmp_path / "three").exists()
+
+
+def test_targets_that_are_something_else_are_left_alone(tmp_path: Path) -> None:
+    file, folder = gguf_of(tmp_path / "x.gguf"), folder_of(tmp_path / "one")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    pipe, many = tmp_path / "pipe", folder_of(tmp_path / "many", shards=3)
+    for source, targets in ((file, [other, pipe]), (folder, [other, pipe, many])):
+        for target in targets:
+            with pytest.raises(FulguriteError, match="choose another target"):
+                quantize(source, target, "Q8_0")
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(other) == ["mine.txt"]
+    link = tmp_path / "link.gguf"
+    link.symlink_to(tmp_path / "real.gguf")
+    for _ in range(2):  # what it points to is not there, then is
+        quantize(file, link, "Q8_0")
+        assert link.is_symlink() and not (tmp_path / "real.gguf").is_symlink()
+    load(tmp_path / "real.gguf")
+
+
+def test_nothing_takes_the_place_of_what_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(FileError, match="no regular file"):
+        fg.save({"a": fg.ones(3)}, tmp_path / "pipe.safetensors")
+    assert (tmp_path / "pipe.safetensors").is_fifo()
