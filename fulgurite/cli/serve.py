@@ -12,7 +12,7 @@ import socket
 import sys
 from typing import Any
 
-from .chat import add_model, guarded, model_of
+from .chat import add_model, guarded, model_of, read_template
 
 
 def add_command(commands: Any) -> None:
@@ -55,10 +55,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             f"serving needs a package that is missing: {error.name}",
             "pip install 'fulgurite[llm,serve]'",
         ) from None
-    template = None
-    if arguments.template:
-        with open(arguments.template, encoding="utf-8") as file:
-            template = file.read()
+    template = read_template(arguments.template)
     if (
         (arguments.slots is not None and arguments.slots < 1)
         or arguments.queue < 0
