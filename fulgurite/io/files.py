@@ -70,6 +70,8 @@ def reading(path: Path, kind: str, read: Callable[[str], T]) -> T:
     name = path_of(path)
     try:
         return read(name)
+    except MissingFileError:  # of another file, which it names
+        raise
     except FileNotFoundError:
         raise MissingFileError(f"there is no file {name!r}", "look at the path") from None
     except OSError as error:

@@ -16,6 +16,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import FulguriteError
 from fulgurite.io.gguf import GgufFile
+from fulgurite.io.safetensors import SafetensorsFile, save_safetensors
 from fulgurite.models import FileError, load, quantize
 from fulgurite.models.gguf import save_gguf
 from fulgurite.models.quantize import ENCODERS, NUMBERS
@@ -294,3 +295,25 @@ def test_nothing_takes_the_place_of_what_is_no_regular_file(tmp_path: Path) -> N
     with pytest.raises(FileError, match="no regular file"):
         fg.save({"a": fg.ones(3)}, tmp_path / "pipe.safetensors")
     assert (tmp_path / "pipe.safetensors").is_fifo()
+
+
+def test_what_a_configuration_promises_and_a_file_has_not_is_named(tmp_path: Path) -> None:
+    many = folder_of(tmp_path / "many", shards=3)
+    gone = max(many.glob("*.safetensors"))
+    gone.unlink()
+    with pytest.raises(FileError, match=gone.name):
+        load(many)
+    for name, other, text in (
+        ("bias", {"attention_bias": True}, "attention_bias"),
+        ("ends", {"eos_token_id": 300}, "eos_token_id"),
+    ):
+        with pytest.raises(FileError, match=text):
+            load(folder_of(tmp_path / name, **other))
+    with pytest.raises(FileError, match="rope scaling 'odd'"):
+        load(gguf_of(tmp_path / "x.gguf", **{"llama.rope.scaling.type": "odd"}))
+    one = folder_of(tmp_path / "one")
+    file = SafetensorsFile(one / "model.safetensors")
+    kept = {name: np.array(file[name].numpy()) for name in file if name != "lm_head.weight"}
+    save_safetensors(kept, one / "model.safetensors")
+    with pytest.raises(FileError, match=r"lm_head\.weight"):
+        load(one)
