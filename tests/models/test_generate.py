@@ -282,7 +282,8 @@ def test_slots_that_are_not_there_are_errors(model: Model) -> None:
         with pytest.raises(ArgumentError, match="1 or more"):
             Batch(model, slots)  # type: ignore[arg-type]
     batch = Batch(model, 2)
-    for slot in (-1, 2, "a"):
+    wrong: tuple[Any, ...] = (-1, 2, "a")
+    for slot in wrong:
         for call in (
             lambda at: batch.prefill(at, [3]), lambda at: batch.read(at, [3]),
             lambda at: batch.step({at: 3}), lambda at: batch.truncate(at, 0), batch.release,
