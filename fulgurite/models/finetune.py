@@ -291,11 +291,7 @@ def finetune(
     """
     path = os.path.join(folder, CHECKPOINT)
     settings = _settled(path, settings) if resume else settings or Settings()
-    if settings.length > model.config.context:
-        raise ArgumentError(
-            f"windows of {settings.length} tokens are longer than the model's context of "
-            f"{model.config.context}", f"give a length of {model.config.context} or less",
-        )  # fmt: skip
+    _check_length(model, settings)
     train, held = windows(model, data, settings.length)
     digest = tensor_digest("", [("train", train), ("held", held)])
     trained = prepare(model, settings)
@@ -327,12 +323,7 @@ def finetune(
     for number in range(report.first, settings.steps):
         try:
             value = float(step(_batch(train, settings, number)))
-            if not math.isfinite(value):
-                raise NonFiniteError(
-                    f"the loss of step {number + 1} is {value}; nothing is written after it",
-                    _SMALLER,
-                )
-            report.losses.append(value)
+            report.losses.append(_finite(value, number + 1))
             done = number + 1
             tell(done, report.losses[-1])
         except KeyboardInterrupt:
@@ -352,6 +343,20 @@ def finetune(
     about = {"rank": str(settings.rank), "alpha": repr(settings.alpha)}
     save_safetensors(trained.tensors, report.weights, about)
     return report
+
+
+def _check_length(model: Model, settings: Settings) -> None:
+    if settings.length > model.config.context:
+        raise ArgumentError(
+            f"windows of {settings.length} tokens are longer than the model's context of "
+            f"{model.config.context}", f"give a length of {model.config.context} or less",
+        )  # fmt: skip
+
+
+def _finite(value: float, step: int) -> float:
+    if not math.isfinite(value):
+        raise NonFiniteError(f"the loss of step {step} is {value}; nothing is written", _SMALLER)
+    return value
 
 
 def _check_finite(trained: Trained, done: int) -> None:
