@@ -164,11 +164,37 @@ def _prompt(arguments: argparse.Namespace) -> str:
 
     given = [text for text in (arguments.text, arguments.prompt) if text is not None]
     if len(given) == 1:
-        return str(given[0])
+        return _whole_text(str(given[0]))
     if given or sys.stdin.isatty():
         what = "is there twice" if given else "is missing"
         raise ArgumentError(f"how the text begins {what}", "fulgurite generate PATH 'Once upon'")
-    return sys.stdin.read()
+    try:
+        return _whole_text(sys.stdin.read())
+    except UnicodeDecodeError:
+        raise _not_utf8("what is piped in") from None
+
+
+def _not_utf8(what: str) -> Exception:
+    from ..errors import ArgumentError
+
+    return ArgumentError(f"{what} is not UTF-8", "give text as UTF-8")
+
+
+def _whole_text(text: str) -> str:
+    """The text, with a sign for each byte that was none of UTF-8, and a warning."""
+    whole = "".join("\ufffd" if "\ud800" <= one <= "\udfff" else one for one in text)
+    if whole != text:
+        print("[bytes that are not UTF-8 are replaced]", file=sys.stderr)
+    return whole
+
+
+def read_template(path: str | None) -> str | None:
+    """The chat template of a file, if one is given."""
+    if not path:
+        return None
+    from ..models.tokens import read_text
+
+    return read_text(path)
 
 
 def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> str:
@@ -197,10 +223,7 @@ def _chat(arguments: argparse.Namespace) -> int:
     from ..models import Generator
     from ..models.templates import template_for
 
-    source = None
-    if arguments.template:
-        with open(arguments.template, encoding="utf-8") as file:
-            source = file.read()
+    source = read_template(arguments.template)
     options = sampling(arguments)
     model = model_of(arguments)
     template = template_for(model, source)
@@ -211,7 +234,9 @@ def _chat(arguments: argparse.Namespace) -> int:
     chat = Chat(generator, template, options, arguments.system)
     while True:
         try:
-            line = input("> ")
+            line = _whole_text(input("> "))
+        except UnicodeDecodeError:
+            raise _not_utf8("what is typed or piped in") from None
         except EOFError:
             print()
             return 0

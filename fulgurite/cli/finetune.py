@@ -51,14 +51,17 @@ def _finetune(arguments: argparse.Namespace) -> int:
     given = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}
     if arguments.full:
         given["rank"] = 0
+    model = load(arguments.path)
+    is_set = "length" in given or (arguments.resume and not given)
+    if not is_set and Settings.length > model.config.context:
+        given["length"] = model.config.context
+        print(f"[windows of {given['length']} tokens: the model's context]", file=sys.stderr)
     settings = Settings(**given) if given or not arguments.resume else None
 
     def tell(step: int, loss: float) -> None:
         print(f"step {step}: loss {loss:.4f}", file=sys.stderr, flush=True)
 
-    report = finetune(
-        load(arguments.path), arguments.data, arguments.save, settings, arguments.resume, tell
-    )
+    report = finetune(model, arguments.data, arguments.save, settings, arguments.resume, tell)
     if report.is_stopped:
         print(f"stopped after step {len(report.losses)}; go on with --resume")
         return 130

@@ -12,7 +12,7 @@ import socket
 import sys
 from typing import Any
 
-from .chat import add_model, guarded, model_of
+from .chat import add_model, guarded, model_of, read_template
 
 
 def add_command(commands: Any) -> None:
@@ -55,23 +55,10 @@ def _serve(arguments: argparse.Namespace) -> int:
             f"serving needs a package that is missing: {error.name}",
             "pip install 'fulgurite[llm,serve]'",
         ) from None
-    template = _template(arguments.template)
+    template = read_template(arguments.template)
     _check(arguments)
     with _bound(arguments.host, arguments.port) as bound:  # a busy port is told at once
         return _run(arguments, bound, template)
-
-
-def _template(path: str | None) -> str | None:
-    """The text of a chat template's file."""
-    from ..errors import ArgumentError
-
-    if not path:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except UnicodeDecodeError:
-        raise ArgumentError(f"{path} is no text in UTF-8", "give a chat template") from None
 
 
 def _check(arguments: argparse.Namespace) -> None:

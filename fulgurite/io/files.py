@@ -70,6 +70,8 @@ def reading(path: Path, kind: str, read: Callable[[str], T]) -> T:
     name = path_of(path)
     try:
         return read(name)
+    except MissingFileError:  # of another file, which it names
+        raise
     except FileNotFoundError:
         raise MissingFileError(f"there is no file {name!r}", "look at the path") from None
     except OSError as error:
@@ -162,8 +164,15 @@ def bytes_of(array: Array) -> memoryview:
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under a temporary name beside its place, then put it there in one step."""
-    name = path_of(path)
+    """Write a file under a temporary name beside its place, then put it there in one step.
+
+    A link stays, and what it points to is written; nothing takes a device's place.
+    """
+    name = os.path.realpath(path_of(path))
+    if os.path.exists(name) and not os.path.isfile(name):
+        raise FileError(
+            f"{name!r} cannot be written: it is no regular file", "choose another place"
+        )
     temporary = f"{name}.{os.urandom(4).hex()}.tmp"
     try:
         with open(temporary, "xb") as file:

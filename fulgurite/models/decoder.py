@@ -15,6 +15,7 @@ from typing import Any
 
 import fulgurite as fg
 
+from ..errors import ArgumentError
 from .config import Experts, ModelConfig, Rope
 from .quantized import Matrix
 from .rope import angles, turned
@@ -83,6 +84,11 @@ class Decoder:
 
     def __call__(self, ids: fg.Tensor) -> fg.Tensor:
         """Logits for every token of whole texts, (batch, length, vocabulary); nothing is kept."""
+        if "places" in self.top and ids.shape[1] > self.config.context:
+            raise ArgumentError(
+                f"{ids.shape[1]} tokens are beyond the {self.config.context} places of the model",
+                "give shorter texts",
+            )
         places = fg.broadcast_to(fg.arange(ids.shape[1])[None], ids.shape)
         return self.logits(self.hidden(ids, places))
 

@@ -22,14 +22,15 @@ import numpy as np
 import fulgurite as fg
 
 from ..core.op import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NonFiniteError
 from ..io import load_checkpoint, save_checkpoint, save_safetensors
-from ..io.files import FileError
+from ..io.files import FileError, tensor_digest
 from ..io.safetensors import SafetensorsFile
 from .model import Model
 from .quantized import Matrix
 
 CHECKPOINT, WEIGHTS = "checkpoint.fgc", "weights.safetensors"
+_SMALLER = "train with a smaller rate"
 HELD_OUT = 0.1  # of the windows of the text
 
 
@@ -48,7 +49,7 @@ class Settings:
     save_every: int = 50
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "batch": 1, "length": 2, "rank": 0, "save_every": 1}
+        least = {"steps": 1, "batch": 1, "length": 2, "rank": 0, "save_every": 1, "seed": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ArgumentError(
@@ -241,6 +242,11 @@ def _texts(model: Model, path: str) -> Iterator[tuple[str, bool]]:
             one = json.loads(line)
         except (ValueError, RecursionError):
             one = None
+        if _has_surrogate(one):
+            raise FileError(
+                f"line {number} of {path!r} has half a letter (a lone surrogate)",
+                "write the letter whole, or leave it out",
+            )
         if isinstance(one, dict) and isinstance(one.get("text"), str):
             yield one["text"], True
         elif isinstance(one, dict) and isinstance(one.get("messages"), list):
@@ -251,6 +257,15 @@ def _texts(model: Model, path: str) -> Iterator[tuple[str, bool]]:
                 f"line {number} of {path!r} is no object with 'text' or 'messages'",
                 'write lines such as {"text": "..."}',
             )
+
+
+def _has_surrogate(one: Any) -> bool:
+    """True if a text within is none that could be written as UTF-8."""
+    try:
+        json.dumps(one, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def loss_of(decoder: Any, ids: fg.Tensor) -> fg.Tensor:
@@ -276,7 +291,9 @@ def finetune(
     """
     path = os.path.join(folder, CHECKPOINT)
     settings = _settled(path, settings) if resume else settings or Settings()
+    _check_length(model, settings)
     train, held = windows(model, data, settings.length)
+    digest = tensor_digest("", [("train", train), ("held", held)])
     trained = prepare(model, settings)
     parameters = list(trained.tensors.values())
     optimizer = fg.optim.AdamW(parameters, settings.rate, weight_decay=settings.decay)
@@ -287,6 +304,10 @@ def finetune(
         saved = load_checkpoint(path, model=trained, optimizer=optimizer, generator=False)
         report.first, report.losses = saved["step"], list(saved["losses"])
         report.before = saved["before"]
+        if saved.get("data", digest) != digest:
+            raise ArgumentError(
+                f"the checkpoint is of a run with other data than {data!r}", "give the same file"
+            )
     else:
         report.before = _held_out(look, held, settings.batch)
     os.makedirs(folder, exist_ok=True)
@@ -301,16 +322,19 @@ def finetune(
 
     for number in range(report.first, settings.steps):
         try:
-            report.losses.append(float(step(_batch(train, settings, number))))
+            value = float(step(_batch(train, settings, number)))
+            report.losses.append(_finite(value, number + 1))
             done = number + 1
             tell(done, report.losses[-1])
         except KeyboardInterrupt:
             report.is_stopped = True
             done = len(report.losses)
         if report.is_stopped or done % settings.save_every == 0 or done == settings.steps:
+            _check_finite(trained, done)
             save_checkpoint(
                 path, model=trained, optimizer=optimizer, generator=False, step=done,
                 losses=report.losses, before=report.before, settings=asdict(settings),
+                data=digest,
             )  # fmt: skip
         if report.is_stopped:
             return report
@@ -319,6 +343,29 @@ def finetune(
     about = {"rank": str(settings.rank), "alpha": repr(settings.alpha)}
     save_safetensors(trained.tensors, report.weights, about)
     return report
+
+
+def _check_length(model: Model, settings: Settings) -> None:
+    if settings.length > model.config.context:
+        raise ArgumentError(
+            f"windows of {settings.length} tokens are longer than the model's context of "
+            f"{model.config.context}", f"give a length of {model.config.context} or less",
+        )  # fmt: skip
+
+
+def _finite(value: float, step: int) -> float:
+    if not math.isfinite(value):
+        raise NonFiniteError(f"the loss of step {step} is {value}; nothing is written", _SMALLER)
+    return value
+
+
+def _check_finite(trained: Trained, done: int) -> None:
+    """An error before weights that are no numbers are written over good ones."""
+    wrong = [n for n, t in trained.tensors.items() if not np.isfinite(t.detach().numpy()).all()]
+    if wrong:
+        raise NonFiniteError(
+            f"after step {done} {wrong[0]!r} is not finite; nothing is written", _SMALLER
+        )
 
 
 def _settled(path: str, asked: Settings | None) -> Settings:

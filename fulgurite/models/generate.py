@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,8 @@ class Batch:
     """
 
     def __init__(self, model: Any, slots: int = 1) -> None:
+        if not isinstance(slots, int) or slots < 1:
+            raise ArgumentError(f"a batch of {slots!r} slots", "give 1 or more")
         self.model, self.requests = model, 0
         self.decoder: Decoder = model.decoder
         self.config, self.slots = model.config, slots
@@ -99,8 +102,12 @@ class Batch:
             Batch(self.model, self.slots).warm(sizes)  # with a cache of its own
 
     def prefill(self, slot: int, ids: Sequence[int]) -> Array:
-        """Read tokens into a slot, after those it has; logits of what comes after the last."""
-        found = None
+        """Read tokens into a slot, after those it has; logits of what comes after the last.
+
+        All of them are checked before the first is read.
+        """
+        ids, found = self._checked(ids), None
+        self._fits(self._length(slot) + len(ids))
         for chunk in self.chunks(ids):
             found = self.read(slot, chunk)
         if found is None:
@@ -137,13 +144,9 @@ class Batch:
 
     def _read(self, slot: int, ids: Sequence[int], size: int, last: Array | None) -> Array:
         """Read tokens, filled up to a size, into a slot; logits after the last, or after each."""
-        start, count = self.lengths[slot], len(ids)
-        self._check(ids)
-        if start + count > self.config.context:
-            raise ArgumentError(
-                f"{start + count} tokens are beyond the context of {self.config.context}",
-                "give a shorter text",
-            )
+        start, count = self._length(slot), len(ids)
+        ids = self._checked(ids)
+        self._fits(start + count)
         self._grow(start + size)
         filled = np.zeros((1, size), np.int32)
         filled[0, :count] = ids
@@ -161,9 +164,8 @@ class Batch:
 
     def step_rows(self, tokens: Mapping[int, int]) -> Array:
         """The same with the logits of all slots, of which only those of `tokens` mean anything."""
-        slots, last = list(tokens), list(tokens.values())
-        self._check(last)
-        at = [self.lengths[slot] for slot in slots]
+        slots, last = list(tokens), self._checked(list(tokens.values()))
+        at = [self._length(slot) for slot in slots]
         longest = max(at, default=0)
         if longest >= self.config.context:
             raise ArgumentError(f"slot {slots[at.index(longest)]} has the whole context",
@@ -179,7 +181,7 @@ class Batch:
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget a slot's tokens from a place on: what comes next is written over them."""
-        if not 0 <= length <= self.lengths[slot]:
+        if not 0 <= length <= self._length(slot):
             raise ArgumentError(
                 f"slot {slot} has {self.lengths[slot]} tokens, not {length}", "give 0 to that many"
             )
@@ -187,6 +189,7 @@ class Batch:
 
     def release(self, slot: int) -> None:
         """Give a slot back; a batch in which nobody is left gives its memory back too."""
+        self._length(slot)
         self.lengths[slot] = 0
         if not any(self.lengths) and self.capacity > 4 * STEP:
             self._allocate(STEP)
@@ -219,12 +222,22 @@ class Batch:
             self.verify(0, [0] * count)
         self.lengths[0] = 0
 
-    def _check(self, ids: Sequence[int]) -> None:
-        for one in (min(ids, default=0), max(ids, default=0)):
-            if not 0 <= one < self.config.vocabulary:
-                raise ArgumentError(
-                    f"{one} is no token of {self.config.vocabulary}", "use the model's tokenizer"
-                )
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        return tokens_of(ids, self.config.vocabulary)
+
+    def _length(self, slot: int) -> int:
+        """How many tokens a slot has; an error if there is no such slot."""
+        if not isinstance(slot, int | np.integer) or not 0 <= slot < self.slots:
+            raise ArgumentError(f"there is no slot {slot!r}", f"give 0 to {self.slots - 1}")
+        return self.lengths[slot]
+
+    def _fits(self, count: int) -> None:
+        """An error if so many tokens are beyond the context."""
+        if count > self.config.context:
+            raise ArgumentError(
+                f"{count} tokens are beyond the context of {self.config.context}",
+                "give a shorter text",
+            )
 
     def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
         run = self._runs.get(size)
@@ -258,8 +271,23 @@ class Batch:
         self.capacity = capacity
 
 
+def tokens_of(ids: Any, vocabulary: int) -> list[int]:
+    """Ids of tokens as whole numbers; an error if one of them is none of a vocabulary."""
+    hint = "use the model's tokenizer"
+    try:
+        found = [index(one) for one in ids]
+    except TypeError:
+        raise ArgumentError(f"tokens are whole numbers, not {ids!r:.60}", hint) from None
+    for one in (min(found, default=0), max(found, default=0)):
+        if not 0 <= one < vocabulary:
+            raise ArgumentError(f"{one} is no token of {vocabulary}", hint)
+    return found
+
+
 class Generator:
     """Text from one prompt at a time; a prompt that begins as the last one did is not read again.
+
+    What is generated is read to its end, or left; one that was left for another cannot go on.
 
     With a `draft`, a smaller model with the same tokens, several tokens may come of one pass; they
     are the ones that come without.
@@ -270,7 +298,8 @@ class Generator:
 
     def __init__(self, model: Any, draft: Any = None) -> None:
         self.model, self.batch = model, Batch(model)
-        self._held: list[int] = []
+        self._held: list[int] = []  # the first tokens of those that the cache has, or all
+        self._turn = object()  # whose tokens they are
         self.draft: Any = None
         if draft is not None:
             from .speculate import Draft
@@ -282,11 +311,12 @@ class Generator:
     ) -> Iterator[Token]:
         """Tokens that come after a prompt, until the text ends, a stop string comes, or enough."""
         options = options or SamplingOptions()
-        ids = self.model.encode(prompt) if isinstance(prompt, str) else [int(n) for n in prompt]
+        ids = self.model.encode(prompt) if isinstance(prompt, str) else prompt
+        ids = tokens_of(ids, self.model.config.vocabulary)
         self.check(ids)
         self.batch.admit()
-        logits = self.batch.prefill(0, ids[self._reused(ids) :])
-        self._held = list(ids)
+        turn = self._turn = object()
+        logits = self._prefill(ids)
         if self.draft is not None:
             self.draft.begin(ids)
         sampler = Sampler(options, ids)
@@ -305,6 +335,12 @@ class Generator:
                 yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length")
                 return
             yield Token(chosen, piece, logprob)
+            if self._turn is not turn:
+                raise ArgumentError(
+                    "this Generator began another text, so the earlier one cannot go on",
+                    "read one to its end before the next, or make a Generator or a slot of a "
+                    "Batch for each",
+                )
             if self.draft is not None:
                 logits = self.draft.after(chosen, sampler)
             else:
@@ -329,9 +365,17 @@ class Generator:
             if a != b:
                 break
             same += 1
-        same = min(same, self.batch.lengths[0])
+        return min(same, self.batch.lengths[0])
+
+    def _prefill(self, ids: list[int]) -> Array:
+        """Read what the cache does not have; `_held` is right whenever this is left."""
+        same = self._reused(ids)
+        self._held = ids[:same]  # before anything is written over
         self.batch.truncate(0, same)
-        return same
+        for chunk in Batch.chunks(ids[same:]):
+            logits = self.batch.read(0, chunk)
+            self._held += chunk
+        return logits
 
 
 @dataclass

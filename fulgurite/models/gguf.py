@@ -145,6 +145,10 @@ def _rope(f: Fields, file: GgufFile, size: int) -> Rope:
         raise Refusal(f"its rotation turns {turning} of {size} numbers, with theta {theta}")
     rope = Rope(theta, turning)
     kind = f.text("rope.scaling.type", "none")
+    if kind not in ("none", "linear", "yarn", "longrope"):
+        raise Refusal(
+            f"its rope scaling {kind[:50]!r} is not known", "none, linear, yarn, longrope"
+        )
     context = f.whole("context_length", most=LARGEST)
     original = f.whole("rope.scaling.original_context_length", context, most=1 << 30)
     if kind in ("linear", "yarn") and (factor := f.number("rope.scaling.factor")) > 0:

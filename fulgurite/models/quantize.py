@@ -203,6 +203,7 @@ def quantize(source: Path, target: Path, kind: str) -> dict[str, int]:
     if os.path.exists(goal) and os.path.samefile(name, goal):
         raise ArgumentError("the model would be written over itself", "choose another target")
     quant = quant_of(kind)
+    _check_target(name, goal)
     counts = (_folder if os.path.isdir(name) else _file)(name, goal, kind.upper())
     if counts.keys() == {"plain"}:
         warnings.warn(
@@ -210,6 +211,22 @@ def quantize(source: Path, target: Path, kind: str) -> dict[str, int]:
             stacklevel=2,
         )
     return counts
+
+
+def _check_target(name: str, goal: str) -> None:
+    """An error for a target that is something else; a long time before it would be written."""
+    if not os.path.exists(goal):
+        return
+    hint = "choose another target"
+    if not os.path.isdir(name):
+        if not os.path.isfile(goal):
+            raise ArgumentError(f"{goal!r} is there, and is no regular file", hint)
+        return
+    if not os.path.isdir(goal):
+        raise ArgumentError(f"{goal!r} is there, and is no folder", hint)
+    inside = os.listdir(goal)
+    if INDEX in inside or (inside and "config.json" not in inside):
+        raise ArgumentError(f"the folder {goal!r} has other files", hint)
 
 
 def _choices(name: str, shape: tuple[int, ...], kind: str) -> str | None:
@@ -238,6 +255,12 @@ def _file(name: str, goal: str, kind: str) -> dict[str, int]:
 
 def _folder(name: str, goal: str, kind: str) -> dict[str, int]:
     config = read_json(os.path.join(name, "config.json"))
+    if not isinstance(config, dict):
+        raise ArgumentError(f"the config.json of {name!r} is no mapping", "get the model anew")
+    if config.get("quantization_config"):
+        raise ArgumentError(
+            f"matrices of {name!r} are packed already", "give the model that it was made from"
+        )
     is_transposed = config.get("model_type") == "gpt2"
     counts: dict[str, int] = {}
     tensors: dict[str, Any] = {}

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
+        _check_types(self)
         object.__setattr__(self, "stop", tuple(self.stop))
         checks = {
             "max_tokens": (self.max_tokens is None or self.max_tokens >= 1, "1 or more"),
@@ -62,6 +64,30 @@ class SamplingOptions:
         for name, (is_right, word) in checks.items():
             if not is_right:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r}", f"it must be {word}")
+
+
+_WHOLE, _REAL = ("a whole number", Integral), ("a number", Real)
+_TYPES: dict[str, tuple[str, Any]] = {
+    "max_tokens": _WHOLE, "top_k": _WHOLE, "seed": _WHOLE, "temperature": _REAL, "top_p": _REAL,
+    "min_p": _REAL, "repetition_penalty": _REAL, "presence_penalty": _REAL,
+    "frequency_penalty": _REAL, "stop": ("a text or several", Iterable),
+    "ignore_eos": ("True or False", bool | np.bool_), "logit_bias": ("a mapping", Mapping),
+}  # fmt: skip
+
+
+def _check_types(options: SamplingOptions) -> None:
+    """An error for an option that is not what it should be at all."""
+    for name, (word, kind) in _TYPES.items():
+        value = getattr(options, name)
+        if value is None and name in ("max_tokens", "seed"):
+            continue
+        if not isinstance(value, kind) or (kind in (Integral, Real) and isinstance(value, bool)):
+            raise ArgumentError(f"{name} is {value!r:.60}", f"it must be {word}")
+    for token, bias in options.logit_bias.items():
+        if not isinstance(token, Integral) or not isinstance(bias, Real):
+            raise ArgumentError(
+                f"logit_bias has {bias!r:.60} for {token!r:.60}", "give a number for a token's id"
+            )
 
 
 class Sampler:

@@ -64,6 +64,7 @@ class Draft:
             if a != b:
                 break
             same += 1
+        self._seen = text[:same]  # before anything is written over: reading may be interrupted
         own.truncate(0, same)
         logits = own.prefill(0, text[same:]) if len(text) - same > 2 else None
         for token in text[same:] if logits is None else ():

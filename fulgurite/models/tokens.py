@@ -175,6 +175,19 @@ def _with_added(fields: dict[str, Any], folder: str, begins: bool) -> Tokenizer:
     return _from_metadata({f"tokenizer.ggml.{name}": value for name, value in known.items()})
 
 
+def read_text(path: str) -> str:
+    """The text of a chat template's file."""
+
+    def read(name: str) -> str:
+        with open(name, encoding="utf-8") as file:
+            try:
+                return file.read()
+            except UnicodeDecodeError:
+                raise Refusal("it is not UTF-8", "give a chat template as UTF-8") from None
+
+    return reading(path, "a chat template", read)
+
+
 def template_of(path: str, file: GgufFile | None) -> str | None:
     """The chat template of a file or folder."""
     if file is not None:
@@ -182,8 +195,7 @@ def template_of(path: str, file: GgufFile | None) -> str | None:
         return found if isinstance(found, str) else None
     plain = os.path.join(path, "chat_template.jinja")
     if os.path.exists(plain):
-        with open(plain, encoding="utf-8") as text:
-            return text.read()
+        return read_text(plain)
     name = os.path.join(path, "tokenizer_config.json")
     if not os.path.exists(name):
         return None

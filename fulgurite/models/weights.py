@@ -113,6 +113,11 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
         )
     data = read_json(os.path.join(folder, "config.json"))
     config = reading(os.path.join(folder, "config.json"), "a config.json", lambda _: from_hf(data))
+    if any(n >= config.vocabulary for n in config.eos):
+        raise FileError(
+            f"the config.json of {folder!r} is refused: 'eos_token_id' is {config.eos}, of "
+            f"{config.vocabulary} tokens", "get the file anew",
+        )  # fmt: skip
     config = replace(config, eos=_ends(folder, config))
     tensors = Folder(folder)
     quant = reading(folder, "a folder with a model", lambda _: _quant(data))
@@ -134,7 +139,12 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
             return tensor, quant if is_packed else None
 
         reader = Reader(config, tensors, stored, is_gpt2)
-        return reader.all(top, prefix, layer, names.hf_names(config.architecture))
+        found = reader.all(top, prefix, layer, names.hf_names(config.architecture))
+        if data.get("attention_bias") is True:
+            for number, w in enumerate(found[1]):
+                if "q" in w and w["q"].bias is None and not config.latent:
+                    raise Refusal(f"layer {number} has no biases, 'attention_bias' is true")
+        return found
 
     return config, *reading(folder, "a folder with a model", read)
 
@@ -188,6 +198,8 @@ class Reader:
             outside["head"] = top["head"]
         found = self.some(outside, ("embed", "norm"))
         if self.config.tied or "head" not in found:
+            if not self.config.tied:
+                raise Refusal(f"it has no tensor {top['head'] + '.weight'!r}, and is not tied")
             found.pop("head", None)
         layers = []
         for number in range(self.config.layers):

@@ -146,3 +146,18 @@ def test_quantize_says_what_is_wrong_with_paths_and_types(
         assert error.startswith("fulgurite: ") and text in error and "runpy" not in error
     assert cli.main(["quantize", str(folder), str(tmp_path / "packed")]) == 0
     assert "rows of blocks of 256" in capsys.readouterr().err
+
+
+def test_bytes_that_are_not_utf8_are_replaced_or_told(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["generate", path, "-p", "a\udcff\udcfe", "-n", "1"]) == 0
+    assert "replaced" in capsys.readouterr().err
+    for command in ("generate", "chat"):
+        piped = io.TextIOWrapper(io.BytesIO(b"a\xff\xfeb\n"), "utf-8")
+        monkeypatch.setattr("sys.stdin", piped)
+        assert cli.main([command, path, "-n", "1"]) == 1
+        assert "is not UTF-8" in capsys.readouterr().err
+    (tmp_path / "bad.jinja").write_bytes(b"\xff\xfe")
+    assert cli.main(["chat", path, "--template", str(tmp_path / "bad.jinja")]) == 1
+    assert "it is not UTF-8" in capsys.readouterr().err

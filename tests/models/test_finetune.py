@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fulgurite.errors import FulguriteError
+from fulgurite.errors import FulguriteError, NonFiniteError
 from fulgurite.models import Generator, SamplingOptions, load
 from fulgurite.models.finetune import WEIGHTS, Settings, apply, finetune
 
@@ -97,3 +98,25 @@ def test_what_cannot_be_trained_on_is_a_clear_error(
         finetune(model, str(files[1]), str(tmp_path / "no"), resume=True)
     with pytest.raises(FulguriteError):
         apply(model, str(tmp_path))
+
+
+def test_other_data_long_windows_and_halves_of_letters_are_refused(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, text = map(str, files)
+    finetune(load(path), text, str(tmp_path / "run"), SETTINGS)
+    kept = (tmp_path / "run" / WEIGHTS).read_bytes()
+    other, lines = tmp_path / "other.txt", tmp_path / "x.jsonl"
+    other.write_text("then the rest " * 80)
+    lines.write_text('{"text": "a \\ud800 b"}\n')
+    with pytest.raises(FulguriteError, match="other data"):
+        finetune(load(path), str(other), str(tmp_path / "run"), resume=True)
+    with pytest.raises(FulguriteError, match="lone surrogate"):
+        finetune(load(path), str(lines), str(tmp_path / "run"), SETTINGS)
+    with pytest.raises(FulguriteError, match="context of 2048"):
+        finetune(load(path), text, str(tmp_path / "run"), replace(SETTINGS, length=4096))
+    with pytest.raises(FulguriteError, match="seed is -1"):
+        Settings(seed=-1)
+    with pytest.raises(NonFiniteError, match="step"):
+        finetune(load(path), text, str(tmp_path / "run"), replace(SETTINGS, rate=1e38))
+    assert (tmp_path / "run" / WEIGHTS).read_bytes() == kept

@@ -227,3 +227,66 @@ def test_text_comes_without_stop_strings_and_their_beginnings() -> None:
     held = Text(words.__getitem__, ("ab",))
     held.add(1)
     assert held.end() == "a"
+
+
+@pytest.mark.device("first")
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, "token"])
+def test_a_prompt_after_one_that_was_not_read_to_its_end_is_read_rightly(
+    model: Model, monkeypatch: pytest.MonkeyPatch, fault: Any
+) -> None:
+    first = [(7 * n + 3) % 200 + 3 for n in range(40)]
+    other = [*first[:5], *[(11 * n + 1) % 200 + 3 for n in range(40)]]
+    generator = Generator(model)
+    right = [token.id for token in generator.generate(first, GREEDY)]
+    own = generator.batch.read
+
+    def read(slot: int, ids: Any) -> Array:
+        own(slot, ids)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if fault == "token":
+            other.append(10**6)
+        else:
+            patch.setattr(generator.batch, "read", read)
+        with pytest.raises(ArgumentError if fault == "token" else KeyboardInterrupt):
+            next(generator.generate(other, GREEDY))
+    assert [token.id for token in generator.generate(first, GREEDY)] == right
+
+
+@pytest.mark.device("first")
+def test_a_text_that_was_left_for_another_cannot_go_on(model: Model) -> None:
+    generator = Generator(model)
+    one = generator.generate(IDS, GREEDY)
+    next(one)
+    right = [token.id for token in generator.generate([3, 4, 5], GREEDY)]
+    with pytest.raises(ArgumentError, match="began another text"):
+        next(one)
+    assert [token.id for token in generator.generate([3, 4, 5], GREEDY)] == right
+
+
+@pytest.mark.device("first")
+def test_tokens_are_all_checked_before_the_first_is_read(model: Model) -> None:
+    batch = Batch(model)
+    for ids in ([3] * 20 + [10**6], [3] * 20 + [1.5], ["x"], 3, [3] * (model.config.context + 1)):
+        with pytest.raises(ArgumentError):
+            batch.prefill(0, ids)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="whole numbers"):
+        next(Generator(model).generate([1.7]))  # type: ignore[list-item]
+    assert batch.lengths == [0]
+
+
+@pytest.mark.device("none")
+def test_slots_that_are_not_there_are_errors(model: Model) -> None:
+    for slots in (0, -1, 1.5):
+        with pytest.raises(ArgumentError, match="1 or more"):
+            Batch(model, slots)  # type: ignore[arg-type]
+    batch = Batch(model, 2)
+    wrong: tuple[Any, ...] = (-1, 2, "a")
+    for slot in wrong:
+        for call in (
+            lambda at: batch.prefill(at, [3]), lambda at: batch.read(at, [3]),
+            lambda at: batch.step({at: 3}), lambda at: batch.truncate(at, 0), batch.release,
+        ):  # fmt: skip
+            with pytest.raises(ArgumentError, match="no slot"):
+                call(slot)

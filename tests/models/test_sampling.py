@@ -166,3 +166,17 @@ def test_a_row_that_is_not_finite_is_an_error_before_anything_is_drawn() -> None
     assert samplers[0].choose(logits[0]) == Sampler(SamplingOptions(temperature=1, seed=0)).choose(
         logits[0]
     )
+
+
+@pytest.mark.device("none")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": "3"}, {"max_tokens": 1.5}, {"temperature": "hot"}, {"temperature": None},
+        {"top_k": 1.5}, {"top_p": True}, {"stop": 5}, {"seed": 1.5}, {"ignore_eos": "yes"},
+        {"logit_bias": {"a": 1.0}}, {"logit_bias": {3: None}}, {"logit_bias": [3]},
+    ],
+)  # fmt: skip
+def test_options_of_wrong_types_are_errors(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        SamplingOptions(**wrong)

@@ -69,3 +69,21 @@ def test_guesses_end_with_the_context_and_drafts_have_the_same_tokens(
     other = load(folder_of(tmp_path / "other", vocab_size=70, **ONE))
     with pytest.raises(ArgumentError, match="the draft has 70 tokens"):
         Draft(Batch(model), other)
+
+
+@pytest.mark.device("first")
+def test_a_draft_that_was_interrupted_guesses_again(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = SamplingOptions(max_tokens=8, temperature=0, ignore_eos=True)
+    generator = Generator(model, model)
+    right = [token.id for token in generator.generate(PROMPT, options)]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generator.draft.own, "prefill", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(generator.generate([9, 8, 7, 6, 5], options))
+    assert [token.id for token in generator.generate(PROMPT, options)] == right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import FulguriteError
 from fulgurite.io.gguf import GgufFile
+from fulgurite.io.safetensors import SafetensorsFile, save_safetensors
 from fulgurite.models import FileError, load, quantize
 from fulgurite.models.gguf import save_gguf
 from fulgurite.models.quantize import ENCODERS, NUMBERS
@@ -259,3 +261,59 @@ def test_layers_that_do_not_turn_are_those_the_file_names(tmp_path: Path) -> Non
     folder = folder_of(tmp_path / "bad", model_type="smollm3", no_rope_layers=[1, 2])
     with pytest.raises(FileError, match="no_rope_layers"):
         load(folder)
+
+
+def test_a_packed_folder_is_not_packed_again(tmp_path: Path) -> None:
+    quantize(folder_of(tmp_path / "one"), tmp_path / "two", "I8G64")
+    with pytest.raises(FulguriteError, match="packed already"):
+        quantize(tmp_path / "two", tmp_path / "three", "Q8_0")
+    assert not (tmp_path / "three").exists()
+
+
+def test_targets_that_are_something_else_are_left_alone(tmp_path: Path) -> None:
+    file, folder = gguf_of(tmp_path / "x.gguf"), folder_of(tmp_path / "one")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    pipe, many = tmp_path / "pipe", folder_of(tmp_path / "many", shards=3)
+    for source, targets in ((file, [other, pipe]), (folder, [other, pipe, many])):
+        for target in targets:
+            with pytest.raises(FulguriteError, match="choose another target"):
+                quantize(source, target, "Q8_0")
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(other) == ["mine.txt"]
+    link = tmp_path / "link.gguf"
+    link.symlink_to(tmp_path / "real.gguf")
+    for _ in range(2):  # what it points to is not there, then is
+        quantize(file, link, "Q8_0")
+        assert link.is_symlink() and not (tmp_path / "real.gguf").is_symlink()
+    load(tmp_path / "real.gguf")
+
+
+def test_nothing_takes_the_place_of_what_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(FileError, match="no regular file"):
+        fg.save({"a": fg.ones(3)}, tmp_path / "pipe.safetensors")
+    assert (tmp_path / "pipe.safetensors").is_fifo()
+
+
+def test_what_a_configuration_promises_and_a_file_has_not_is_named(tmp_path: Path) -> None:
+    many = folder_of(tmp_path / "many", shards=3)
+    gone = max(many.glob("*.safetensors"))
+    gone.unlink()
+    with pytest.raises(FileError, match=gone.name):
+        load(many)
+    for name, other, text in (
+        ("bias", {"attention_bias": True}, "attention_bias"),
+        ("ends", {"eos_token_id": 300}, "eos_token_id"),
+    ):
+        with pytest.raises(FileError, match=text):
+            load(folder_of(tmp_path / name, **other))
+    with pytest.raises(FileError, match="rope scaling 'odd'"):
+        load(gguf_of(tmp_path / "x.gguf", **{"llama.rope.scaling.type": "odd"}))
+    one = folder_of(tmp_path / "one")
+    file = SafetensorsFile(one / "model.safetensors")
+    kept = {name: np.array(file[name].numpy()) for name in file if name != "lm_head.weight"}
+    save_safetensors(kept, one / "model.safetensors")
+    with pytest.raises(FileError, match=r"lm_head\.weight"):
+        load(one)
