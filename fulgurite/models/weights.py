@@ -113,11 +113,6 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
         )
     data = read_json(os.path.join(folder, "config.json"))
     config = reading(os.path.join(folder, "config.json"), "a config.json", lambda _: from_hf(data))
-    if any(n >= config.vocabulary for n in config.eos):
-        raise FileError(
-            f"the config.json of {folder!r} is refused: 'eos_token_id' is {config.eos}, of "
-            f"{config.vocabulary} tokens", "get the file anew",
-        )  # fmt: skip
     config = replace(config, eos=_ends(folder, config))
     tensors = Folder(folder)
     quant = reading(folder, "a folder with a model", lambda _: _quant(data))
@@ -140,17 +135,27 @@ def load_hf(path: Path) -> tuple[ModelConfig, dict[str, Any], list[dict[str, Any
 
         reader = Reader(config, tensors, stored, is_gpt2)
         found = reader.all(top, prefix, layer, names.hf_names(config.architecture))
-        if data.get("attention_bias") is True:
-            for number, w in enumerate(found[1]):
-                if "q" in w and w["q"].bias is None and not config.latent:
-                    raise Refusal(f"layer {number} has no biases, 'attention_bias' is true")
+        if data.get("attention_bias") is True and not config.latent:
+            _check_biases(found[1])
         return found
 
     return config, *reading(folder, "a folder with a model", read)
 
 
+def _check_biases(layers: list[dict[str, Any]]) -> None:
+    """A refusal of layers without the biases that `attention_bias` promises."""
+    for number, w in enumerate(layers):
+        if "q" in w and w["q"].bias is None:
+            raise Refusal(f"layer {number} has no biases, 'attention_bias' is true")
+
+
 def _ends(folder: str, config: ModelConfig) -> tuple[int, ...]:
     """Tokens that end a text; `generation_config.json` has those that end a turn, too."""
+    if any(n >= config.vocabulary for n in config.eos):
+        raise FileError(
+            f"the config.json of {folder!r} is refused: 'eos_token_id' is {config.eos}, of "
+            f"{config.vocabulary} tokens", "get the file anew",
+        )  # fmt: skip
     name = os.path.join(folder, "generation_config.json")
     if not os.path.exists(name):
         return config.eos

@@ -91,7 +91,7 @@ def test_a_server_that_could_answer_nobody_does_not_start(
         (["--slots", "100000"], "--slots 100000 is more than 1024"),
         (["--template", str(tmp_path / "refuses")], "refuses the conversation: no"),
         (["--template", str(tmp_path / "wrong")], "cannot be read"),
-        (["--template", str(tmp_path / "bytes")], "no text in UTF-8"),
+        (["--template", str(tmp_path / "bytes")], "it is not UTF-8"),
     ):
         assert cli.main(["serve", path, "--port", "0", *more]) == 1
         assert why in capsys.readouterr().err
