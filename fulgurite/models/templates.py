@@ -206,6 +206,32 @@ def _library() -> Any:
     return jinja2
 
 
+def _count_work(nodes: Any, tree: Any) -> None:
+    """Put calls that count into a syntax tree: of loops, joined texts, comparisons and slices."""
+
+    def counted(name: str, some: list[Any]) -> Any:
+        where = nodes.EnvironmentAttribute(name)
+        return nodes.Call(where, some, [], None, None)
+
+    for loop in list(tree.find_all(nodes.For)):
+        loop.iter = counted("counted", [loop.iter])
+    for joined in list(tree.find_all(nodes.Concat)):
+        joined.nodes = [counted("written", [nodes.List(joined.nodes)])]
+    for compared in list(tree.find_all(nodes.Compare)):
+        compared.expr = counted("compared", [compared.expr])
+        for operand in compared.ops:
+            operand.expr = counted("compared", [operand.expr])
+    for pair in list(tree.find_all(nodes.Pair)):
+        pair.key = counted("compared", [pair.key])
+    for item in list(tree.find_all(nodes.Getitem)):
+        if isinstance(item.arg, nodes.Slice):
+            item.node = counted("sliced", [item.node])
+    for block in list(tree.find_all(nodes.AssignBlock)):
+        block.filter = block.filter or nodes.Filter(
+            None, "string", [], [], None, None, lineno=block.lineno
+        )
+
+
 def _environment() -> Any:
     """A sandbox in which a `_Budget` counts loops, calls and letters."""
     jinja2 = _library()
@@ -218,28 +244,7 @@ def _environment() -> Any:
         def _parse(self, *arguments: Any) -> Any:
             """The syntax tree, with loops and texts that are joined counted."""
             tree = super()._parse(*arguments)
-
-            def counted(name: str, some: list[Any]) -> Any:
-                where = nodes.EnvironmentAttribute(name)
-                return nodes.Call(where, some, [], None, None)
-
-            for loop in list(tree.find_all(nodes.For)):
-                loop.iter = counted("counted", [loop.iter])
-            for joined in list(tree.find_all(nodes.Concat)):
-                joined.nodes = [counted("written", [nodes.List(joined.nodes)])]
-            for compared in list(tree.find_all(nodes.Compare)):
-                compared.expr = counted("compared", [compared.expr])
-                for operand in compared.ops:
-                    operand.expr = counted("compared", [operand.expr])
-            for pair in list(tree.find_all(nodes.Pair)):
-                pair.key = counted("compared", [pair.key])
-            for item in list(tree.find_all(nodes.Getitem)):
-                if isinstance(item.arg, nodes.Slice):
-                    item.node = counted("sliced", [item.node])
-            for block in list(tree.find_all(nodes.AssignBlock)):
-                block.filter = block.filter or nodes.Filter(
-                    None, "string", [], [], None, None, lineno=block.lineno
-                )
+            _count_work(nodes, tree)
             return tree.set_environment(self)
 
         def counted(self, items: Iterable[Any]) -> Iterator[Any]:
