@@ -153,14 +153,14 @@ def asked(body: Body, vocabulary: int) -> Asked:
 
 def _has_logprobs(body: Body) -> bool:
     """True if log-probabilities are asked for, of the tokens that were chosen: others', which a
-    number above 0 asks for, are not given."""
+    number above 1 asks for, are not given."""
     value = body.data.get("logprobs")
     if value is None or isinstance(value, bool):
         return bool(value)
     if not isinstance(value, int):
         raise BadRequest("'logprobs' must be true, false or a number", "logprobs")
-    if value != 0:
-        text = f"'logprobs' must be 0 (of the chosen tokens) or none, not {_short(value)}"
+    if value not in (0, 1):
+        text = f"'logprobs' must be 0 or 1 (of the chosen tokens) or none, not {_short(value)}"
         raise BadRequest(text, "logprobs")
     return True
 

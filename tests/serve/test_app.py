@@ -51,7 +51,7 @@ def client(server: Any) -> Iterator[Client]:
 
 
 def test_a_text_comes_whole_or_in_parts_and_is_the_same(client: Client) -> None:
-    body = {"prompt": "the tin", "max_tokens": 12, "seed": 4, "model": "tiny", "logprobs": 0}
+    body = {"prompt": "the tin", "max_tokens": 12, "seed": 4, "model": "tiny", "logprobs": 1}
     status, whole = client.ask(TEXT, body)
     assert status == 200 and whole["object"] == "text_completion" and whole["id"][:5] == "cmpl-"
     choice = whole["choices"][0]
@@ -154,7 +154,7 @@ WRONG: list[tuple[str, Any, str]] = [
     (CHAT, {"messages": TOLD, "tool_choice": {"type": "function"}}, "'tool_choice'"),
     (CHAT, {"messages": TOLD, "modalities": ["text", "audio"]}, "'modalities'"),
     (CHAT, {"messages": TOLD, "logprobs": True, "top_logprobs": 2}, "'top_logprobs'"),
-    (TEXT, {"prompt": "a", "logprobs": 1}, "'logprobs'"),
+    (TEXT, {"prompt": "a", "logprobs": 2}, "'logprobs'"),
     (TEXT, {"prompt": "a", "logprobs": -1}, "'logprobs'"),
     (TEXT, {"prompt": "a", "model": 5}, "'model'"),
     (TEXT, {"prompt": "a", "repetition_penalty": 0}, "'repetition_penalty'"),
