@@ -239,7 +239,7 @@ def ours(case: Case, arrays: list[Array]) -> Callable[[], Any]:
     """A plan that is held, over memory that is held; the result is fresh memory."""
     os.environ["FULGURITE_DEVICE"] = "cpu"
     import fulgurite as fg
-    from fulgurite.runtime.realize import inputs_of
+    from bench.systems import plan_of
 
     tensors = [fg.Tensor(a) for a in arrays]
     if case.dtype == "bfloat16":
@@ -258,8 +258,7 @@ def ours(case: Case, arrays: list[Array]) -> Callable[[], Any]:
         out = a @ b
         if rest:
             out = fg.gelu(out + rest[0])
-    held = fg.schedule(out)
-    plan, inputs = held.compile(), inputs_of(held._normal, held._compiled)  # type: ignore[arg-type]
+    plan, inputs = plan_of(fg.schedule(out))
     return lambda: plan.run(inputs)[0]
 
 

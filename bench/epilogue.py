@@ -32,10 +32,9 @@ Work = Callable[[], Any]
 def held(y: Any) -> Work:
     """A plan that is held, over memory that is held."""
     import fulgurite as fg
-    from fulgurite.runtime.realize import inputs_of
+    from bench.systems import plan_of
 
-    found = fg.schedule(y)
-    plan, inputs = found.compile(), inputs_of(found._normal, found._compiled)  # type: ignore[arg-type]
+    plan, inputs = plan_of(fg.schedule(y))
     return lambda: plan.run(inputs)
 
 

@@ -217,11 +217,10 @@ def ours(case: Case) -> Callable[[], Any]:
     """A plan that is held, over memory that is held; the result is fresh memory."""
     os.environ["FULGURITE_DEVICE"], os.environ["FULGURITE_TIER"] = "cpu", "native"
     import fulgurite as fg
-    from fulgurite.runtime.realize import inputs_of
+    from bench.systems import plan_of
 
     out = case.ours(fg, *[fg.Tensor(a) for a in case.arrays()])
-    held = fg.schedule(out)
-    plan, inputs = held.compile(), inputs_of(held._normal, held._compiled)  # type: ignore[arg-type]
+    plan, inputs = plan_of(fg.schedule(out))
     return lambda: plan.run(inputs)[0]
 
 

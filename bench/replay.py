@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.harness import Measure, run_figures
+from bench.systems import plan_of
 
 COUNT = 100
 SIZE = 64
@@ -139,8 +140,7 @@ def replays() -> dict[str, float]:
     a, b = fg.ones(SIZE).realize(), fg.full((SIZE,), 0.5).realize()
     with fg.config(fuse=False):
         held = fg.schedule(chain(a, b))
-        plan = held.compile()
-    buffers = inputs(held)
+        plan, buffers = plan_of(held)
     results = plan.run(buffers)  # kept, so that the memory of the last run stays ours
     assert len(plan.kernels) == COUNT, f"{len(plan.kernels)} kernels instead of {COUNT}"
     own = own_time(plan.executor)
@@ -153,13 +153,6 @@ def replays() -> dict[str, float]:
         "100 small kernels: replay over their own time (us)": whole - own,
         "100 small kernels: of which below the tensors (us)": below - own,
     }
-
-
-def inputs(held: Any) -> Any:
-    """The buffers that a schedule's plan is run with."""
-    from fulgurite.runtime.realize import inputs_of
-
-    return inputs_of(held._normal, held._compiled)
 
 
 def one_by_one(load: Callable[[], Any]) -> Measure:

@@ -36,6 +36,14 @@ class System:
         return self.hold(compute, {name: self.tensor(array) for name, array in arrays.items()})
 
 
+def plan_of(held: Any) -> tuple[Any, list[Any]]:
+    """The plan of a schedule on one device, compiled, and the memory that it is run with."""
+    from fulgurite.runtime.realize import inputs_of
+
+    plan, (part,) = held.compile(), held._parts
+    return plan, inputs_of(part.normal, part.compiled)
+
+
 def numpy_ops() -> SimpleNamespace:
     """NumPy, in the dtype of what it is given."""
 

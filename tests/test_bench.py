@@ -269,3 +269,13 @@ def test_numpy_and_we_compute_the_same_model() -> None:
     want = model.logits(numpy_ops(), {k: v.astype(np.float64) for k, v in arrays.items()}, tokens)
     got = model.logits(our_ops(), {k: fg.Tensor(v) for k, v in arrays.items()}, fg.Tensor(tokens))
     np.testing.assert_allclose(got.numpy(), want, atol=1e-5)
+
+
+def test_a_plan_and_its_memory_compute_what_the_tensor_is() -> None:
+    import fulgurite as fg
+    from bench.systems import plan_of
+
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    plan, inputs = plan_of(fg.schedule(fg.Tensor(a) @ fg.Tensor(b)))
+    (found,) = plan.run(inputs)
+    np.testing.assert_allclose(found.array.reshape(2, 4), a @ b)
