@@ -23,7 +23,7 @@ import numpy as np
 import fulgurite as fg
 from bench import steps
 from fulgurite.codegen.cuda import source
-from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
+from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
