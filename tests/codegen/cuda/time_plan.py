@@ -204,11 +204,12 @@ def time_all(schedule: Schedule, tables: dict[str, GpuTable], kinds: list[str], 
     for name, some in made.items():
         whole = {k: m for k, m in some.items() if not any(n.key in bad for n in m.launches)}
         found: list[tuple[float, str]] = []
-        sums: Counter[str] = Counter()
+        sums: dict[str, float] = {}
         for kernel, code in whole.items():
             count, key = kernels[kernel], (kernel, *[n.key for n in code.launches])
             known[key] = times = known.get(key) or clock.times(kernel, code)
-            sums[kernel.kind.name] += count * sum(times)
+            kind = kernel.kind.name
+            sums[kind] = sums.get(kind, 0.0) + count * sum(times)
             gain = count * (before.setdefault(kernel, sum(times)) - sum(times))
             text = f"{gain:+7.0f} {_row(kernel, code, count, times)}"
             found.append((count * sum(times), text))
