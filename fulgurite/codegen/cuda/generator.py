@@ -30,10 +30,10 @@ def load_compiler_ahead() -> None:
     if find_spec("triton") is None:
         return
     with FORK_LOCK:
-        from . import compile_pool
-    if compile_pool.start() is None:
+        from .compilation import pool
+    if pool.start() is None:
         with FORK_LOCK:
-            from . import compiler
+            from .compilation import compiler
         compiler.load_ahead()
 
 
@@ -123,7 +123,7 @@ class CudaCodeGenerator:
         if find_spec("triton") is None:
             return {"PTX": "none: Triton is not installed (the extra 'cuda' brings it)"}
         with FORK_LOCK:
-            from . import compiler
+            from .compilation import compiler
         capability = self.properties.capability
         found = [compiler.listings_of(one, capability) for one in self.render(kernel).launches]
         return {name: "\n\n".join([one[name] for one in found]) for name in found[0]}

@@ -28,7 +28,7 @@ from ...kernel.transform.share_axes import share_axes
 from ...kernel.transform.split_reduction import Part, split
 from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
-from .gluon_gemm import best_split, part_of, plan_gluon, render_gluon
+from .gluon.gemm import best_split, part_of, plan_gluon, render_gluon
 from .implicit_gemm import implicit_gemm
 from .parts import in_parts
 from .program import TileProgram

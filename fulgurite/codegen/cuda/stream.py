@@ -140,8 +140,8 @@ def render_stream(value: StreamedKernel, places: Sequence[Place], table: GpuTabl
     """A kernel that streams over an axis, as one program for each tile of rows."""
     if table.gluon_stream:
         with FORK_LOCK:
-            from .gluon_stream import render_gluon_stream
-            from .gluon_sums import render_gluon_sums
+            from .gluon.stream import render_gluon_stream
+            from .gluon.sums import render_gluon_sums
         hopper = render_gluon_stream(value, places, table)
         hopper = hopper or render_gluon_sums(value, places, table)
         if hopper is not None:

@@ -65,7 +65,7 @@ class GpuTable:
     channels_last: bool = True  # images between kernels, and rows of matrices aligned
     dot_loop: int = 16  # blocks of a folded axis that make a good loop alone; of fewer, axes merge
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
-    gluon: bool = True  # Hopper's own form of large products: gluon_gemm.py
+    gluon: bool = True  # Hopper's own form of large products: gluon/gemm.py
     gluon_tiles: tuple[tuple[float, ...], ...] = (  # see `GluonTile`
         (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
@@ -105,7 +105,7 @@ class GpuTable:
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
     stream_fast_exp: bool = True  # exp by `ex2.approx` where weights are rounded to 16 bits
     warpgroup_rows: int = 64  # of scores and sums
-    gluon_stream: bool = True  # Hopper's own form: gluon_stream.py
+    gluon_stream: bool = True  # Hopper's own form: gluon/stream.py
     gluon_edges: bool = True  # masks only in blocks that they cut
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
@@ -113,8 +113,7 @@ class GpuTable:
     gluon_scale: bool = True  # a factor of all scores is for their largest, and for exp's argument
     gluon_persistent: bool = True  # programs walk tiles: copies of the next are on their way
     gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by walking pairs
-    gluon_pingpong: bool = False  # its warpgroups multiply in turns: slower on an H200
-    gluon_sums: bool = True  # that of gradients: gluon_sums.py
+    gluon_sums: bool = True  # that of gradients: gluon/sums.py
     sums_blocks: tuple[int, ...] = (64, 32)  # streamed elements of a block: the longest that fits
     sums_registers: int = 216  # of a thread, for its sums, scores and weights
     sums_threads: tuple[int, int] = (240, 24)  # registers of threads that multiply, and that copy

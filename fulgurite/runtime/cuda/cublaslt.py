@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
 from ctypes import (
     POINTER,
     c_char_p,
@@ -37,6 +36,7 @@ from ...core.digest import digest_of
 from ...errors import FulguriteError
 from ..cache.disk import store_for
 from . import driver as cuda
+from .shared_library import declare, open_library
 
 LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
 LEAST_VERSION = 120000
@@ -111,14 +111,8 @@ class CublasLt:
     """The library, opened, with every function declared."""
 
     def __init__(self) -> None:
-        self.library = _opened(candidates())
-        self.functions: dict[str, Any] = {}
-        for name, types in _FUNCTIONS.items():
-            function = getattr(self.library, name, None)
-            if function is None:
-                raise CublasError(f"the library has no {name}", "install cuBLAS 12 or 13")
-            function.argtypes, function.restype = types, c_int
-            self.functions[name] = function
+        self.library = open_library(candidates(), _no_cublas)
+        self.functions = declare(self.library, _FUNCTIONS, _old_cublas)
         self.library.cublasLtGetVersion.argtypes = ()
         self.library.cublasLtGetVersion.restype = c_size_t
         self.version = int(self.library.cublasLtGetVersion())
@@ -193,14 +187,12 @@ def _subfolders(folder: str) -> list[str]:
         return []
 
 
-def _opened(names: Sequence[str]) -> ctypes.CDLL:
-    problem = ""
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError as reason:
-            problem = problem or str(reason)
-    raise CublasError(f"no cuBLASLt: {problem}", "pip install nvidia-cublas, or do without")
+def _no_cublas(problem: str) -> CublasError:
+    return CublasError(f"no cuBLASLt: {problem}", "pip install nvidia-cublas, or do without")
+
+
+def _old_cublas(name: str) -> CublasError:
+    return CublasError(f"the library has no {name}", "install cuBLAS 12 or 13")
 
 
 class Blas:

@@ -9,12 +9,13 @@ back, in an order that the driver allows. Nothing here keeps state of its own bu
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import FulguriteError
+from .shared_library import declare, open_library
 
 if TYPE_CHECKING:
     from ...codegen.cuda.source import TensorMap
@@ -132,16 +133,8 @@ class Driver:
     """The library, opened, with every function declared."""
 
     def __init__(self, library: str | None = None) -> None:
-        self.library = _opened((library,) if library else LIBRARIES)
-        self.functions: dict[str, Any] = {}
-        for name, types in _FUNCTIONS.items():
-            function = getattr(self.library, name, None)
-            if function is None:
-                raise NoCudaError(
-                    f"the NVIDIA driver has no {name}", "install driver 525 or newer (CUDA 12)"
-                )
-            function.argtypes, function.restype = types, c_int
-            self.functions[name] = function
+        self.library = open_library((library,) if library else LIBRARIES, _no_driver)
+        self.functions = declare(self.library, _FUNCTIONS, _old_driver)
         self.call("cuInit", 0)
         self.version = self.number("cuDriverGetVersion")
         if self.version < LEAST_VERSION:
@@ -193,14 +186,12 @@ class Driver:
         return self.number("cuDeviceGetCount")
 
 
-def _opened(names: Iterable[str]) -> ctypes.CDLL:
-    problem = ""
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError as reason:
-            problem = problem or str(reason)
-    raise NoCudaError(f"no NVIDIA driver: {problem}", "install it, or use another device")
+def _no_driver(problem: str) -> NoCudaError:
+    return NoCudaError(f"no NVIDIA driver: {problem}", "install it, or use another device")
+
+
+def _old_driver(name: str) -> NoCudaError:
+    return NoCudaError(f"the NVIDIA driver has no {name}", "install driver 525 or newer (CUDA 12)")
 
 
 class Properties(NamedTuple):

@@ -34,7 +34,7 @@ from ..device import DeviceError
 from . import driver as cuda
 
 if TYPE_CHECKING:
-    from ...codegen.cuda.compiler import Cubin
+    from ...codegen.cuda.compilation.compiler import Cubin
 
 ABOUT = ("symbol", "shared", "warps")  # what loading a cubin must know
 
@@ -133,8 +133,8 @@ class Compilations:
         """Compile one as soon as a thread is free."""
         if self._threads is None:
             with FORK_LOCK:
-                from ...codegen.cuda import compile_pool
-            self._threads = ThreadPoolExecutor(compile_pool.width())
+                from ...codegen.cuda.compilation import pool
+            self._threads = ThreadPoolExecutor(pool.width())
         self.begun.add(digest)
         is_product, size = launch.effort
         with self._lock:
@@ -217,8 +217,8 @@ class KernelTable:
     def cubin(self, launch: Launch) -> Cubin:
         """Machine code of a launch."""
         with FORK_LOCK:
-            from ...codegen.cuda import compile_pool
-        found: Cubin = compile_pool.compile_launch(launch, self.capability)
+            from ...codegen.cuda.compilation import pool
+        found: Cubin = pool.compile_launch(launch, self.capability)
         return found
 
     def fetch(self, digest: str) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 from ...core.ranks import World
 from ...errors import FulguriteError
 from . import driver as cuda
+from .shared_library import declare, open_library
 
 LIBRARIES = ("libnccl.so.2", "libnccl.so")
 LEAST_VERSION = 21900  # captured work that may be mixed with other work
@@ -67,14 +68,9 @@ class Nccl:
     """The library, opened, with every function declared."""
 
     def __init__(self, library: str | None = None) -> None:
-        self.library = _opened((library,) if library else (*_installed(), *LIBRARIES))
-        self.functions: dict[str, Any] = {}
-        for name, types in _FUNCTIONS.items():
-            function = getattr(self.library, name, None)
-            if function is None:
-                raise NcclError(f"the NCCL library has no {name}", "install NCCL 2.19 or newer")
-            function.argtypes, function.restype = types, c_int
-            self.functions[name] = function
+        names = (library,) if library else (*_installed(), *LIBRARIES)
+        self.library = open_library(names, _no_nccl)
+        self.functions = declare(self.library, _FUNCTIONS, _old_nccl)
         self.library.ncclGetErrorString.argtypes = (c_int,)
         self.library.ncclGetErrorString.restype = c_char_p
         found = c_int()
@@ -124,18 +120,16 @@ def _installed() -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 
 
-def _opened(names: Sequence[str]) -> ctypes.CDLL:
-    problem = ""
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError as reason:
-            problem = problem or str(reason)
-    raise NcclError(
+def _no_nccl(problem: str) -> NcclError:
+    return NcclError(
         f"no NCCL, which exchanges data between GPUs: {problem}",
         "pip install nvidia-nccl-cu12, name it in FULGURITE_LIBNCCL, or set FULGURITE_NCCL=0 to "
         "exchange data through the host",
     )
+
+
+def _old_nccl(name: str) -> NcclError:
+    return NcclError(f"the NCCL library has no {name}", "install NCCL 2.19 or newer")
 
 
 class Communicator:

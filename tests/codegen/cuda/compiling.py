@@ -14,7 +14,7 @@ from typing import Any
 os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
 
 import fulgurite as fg
-from fulgurite.codegen.cuda.compiler import _Compilation, compile_launch
+from fulgurite.codegen.cuda.compilation.compiler import _Compilation, compile_launch
 from fulgurite.codegen.cuda.source import Launch, TensorMap
 from fulgurite.codegen.cuda.tiling import HOPPER, in_plain_triton
 from fulgurite.runtime.cuda.driver import _SWIZZLES, tensor_cells

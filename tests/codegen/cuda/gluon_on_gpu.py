@@ -139,7 +139,7 @@ def given_table(arguments: Sequence[str]) -> dict[str, Any]:
 
 def compiled(cases: Sequence[Case]) -> dict[object, Any]:
     """The machine code of all texts, made in parallel."""
-    from fulgurite.codegen.cuda.compiler import compile_launch, load
+    from fulgurite.codegen.cuda.compilation.compiler import compile_launch, load
 
     load()
     launches = {launch.key: launch for one in cases for launch in one.made.launches}

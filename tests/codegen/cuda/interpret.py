@@ -23,7 +23,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from fulgurite.codegen.cuda import prelude, source
-from fulgurite.codegen.cuda.compiler import load_function
+from fulgurite.codegen.cuda.compilation.compiler import load_function
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.core.dtype import bfloat16
 from fulgurite.core.ops import elementwise, special

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fulgurite.codegen.cuda import source
-from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
+from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.runtime.cuda import driver as cuda

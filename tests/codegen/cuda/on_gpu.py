@@ -265,7 +265,7 @@ class Bench:
 
     def compile(self, works: Sequence[Any], table: Any) -> None:
         """The machine code of all workloads and variants, made in parallel."""
-        from fulgurite.codegen.cuda.compiler import compile_launch, load
+        from fulgurite.codegen.cuda.compilation.compiler import compile_launch, load
         from tests.codegen.cuda.workloads import rendered, scheduled
 
         begun = time.monotonic()

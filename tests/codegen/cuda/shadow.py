@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fulgurite.codegen.cuda.compiler import check_launch
+from fulgurite.codegen.cuda.compilation.compiler import check_launch
 from fulgurite.codegen.cuda.render import render, render_fold
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER

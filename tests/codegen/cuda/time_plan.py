@@ -3,8 +3,9 @@
 In: a model of `bench.steps`. Out: for each kernel the time of each of its launches, and their sums.
 A launch is repeated in a CUDA graph, so that the host has no part in what is measured: the profiler
 launches one at a time, which for short launches is the time of the host. Memory is random numbers
-of bfloat16, or places from 0 to 999. `--list` prints the launches of the plan with what their
-memory takes at the GPU's rate, and needs no GPU.
+of bfloat16, or places from 0 to 999. `--tables default,forms` renders the same plan by several
+tables, and says which kernels become quicker. `--list` prints the launches of the plan with what
+their memory takes at the GPU's rate, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import numpy as np
 import fulgurite as fg
 from bench import steps
 from fulgurite.codegen.cuda import source
-from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
+from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
+from fulgurite.codegen.cuda.tiling import ALL_FORMS, HOPPER, GpuTable
 from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.node import Node
@@ -42,6 +44,7 @@ from .workloads import rendered
 ARENA = 3 << 30
 PLACES = 1 << 26  # bytes of whole numbers of each width
 REPEATS = 20
+TABLES = {"default": HOPPER, "forms": ALL_FORMS}
 
 
 def plan(name: str, size: steps.Size) -> Schedule:
@@ -175,11 +178,70 @@ def show_launches(schedule: Schedule) -> None:
     print(f"{len(schedule.items)} kernels, {len(launches)} launches, {len(texts)} texts")
 
 
+def cubins_of(launches: dict[Any, Launch]) -> dict[Any, Cubin | str]:
+    """Machine code of launches, or why there is none, which is printed."""
+    started = time.monotonic()
+    with get_context("spawn").Pool(os.cpu_count()) as pool:
+        cubins = dict(zip(launches, pool.map(compiled, launches.values(), 1), strict=True))
+    for key, cubin in cubins.items():
+        if isinstance(cubin, str):
+            print("NOT COMPILED", cubin[:300], launches[key].text[-1500:])
+    print(f"{len(launches)} texts compiled in {time.monotonic() - started:.1f} s", flush=True)
+    return cubins
+
+
+def time_all(schedule: Schedule, tables: dict[str, GpuTable], kinds: list[str], rows: int) -> None:
+    """Print the slowest kernels of a plan by each table, sums by kinds, and the whole."""
+    kernels = Counter(i.kernel for i in schedule.items if i.kernel.kind.name in kinds)
+    made = {name: {k: rendered(k, table) for k in kernels} for name, table in tables.items()}
+    every = [n for some in made.values() for m in some.values() for n in m.launches]
+    cubins = cubins_of({n.key: n for n in every})
+    bad = {key for key, cubin in cubins.items() if isinstance(cubin, str)}
+    clock = Clock(Gpu())
+    clock.gpu.cubins |= {key: c for key, c in cubins.items() if not isinstance(c, str)}
+    known: dict[tuple[Any, ...], list[float]] = {}  # of launches with arguments
+    before: dict[Kernel, float] = {}
+    for name, some in made.items():
+        whole = {k: m for k, m in some.items() if not any(n.key in bad for n in m.launches)}
+        found: list[tuple[float, str]] = []
+        sums: dict[str, float] = {}
+        for kernel, code in whole.items():
+            count, key = kernels[kernel], (kernel, *[n.key for n in code.launches])
+            known[key] = times = known.get(key) or clock.times(kernel, code)
+            kind = kernel.kind.name
+            sums[kind] = sums.get(kind, 0.0) + count * sum(times)
+            gain = count * (before.setdefault(kernel, sum(times)) - sum(times))
+            text = f"{gain:+7.0f} {_row(kernel, code, count, times)}"
+            found.append((count * sum(times), text))
+        print(f"--- {name}: us of all, us won, kernel")
+        for total, text in sorted(found, reverse=True)[:rows]:
+            print(f"{total:8.1f} {text}")
+        print({kind: f"{us / 1e3:.2f} ms" for kind, us in sums.items()})
+        print(f"all of these in order, once: {clock.in_order(schedule, whole) / 1e3:.2f} ms")
+        left = Counter(i.kernel.kind.name for i in schedule.items if i.kernel not in whole)
+        print("left out:", dict(left), flush=True)
+
+
+def _row(kernel: Kernel, code: KernelSource, count: int, times: list[float]) -> str:
+    nbytes = sum([_nbytes(p) for p in params_of(kernel)])
+    shape = max(params_of(kernel), key=_nbytes).shape
+    each = " ".join(
+        [
+            f"{us:.1f}({launch.language[0]}{launch.grid}x{launch.warps})"
+            for us, launch in zip(times, code.launches, strict=True)
+        ]
+    )
+    text = f"{kernel.kind.name:8} {count:3} x {sum(times):7.1f} us, ideal {nbytes / 4.2e6:6.1f}"
+    return f"{text}  {shape} {each}"
+
+
 def main() -> None:
     """Time a plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="resnet50", choices=sorted(steps.SIZES))
     parser.add_argument("--kinds", default="REDUCE,MAP,CONTRACT,FOLD,SCATTER,SORT,SCAN")
+    parser.add_argument("--tables", default="default", help=f"of {', '.join(TABLES)}")
+    parser.add_argument("--rows", type=int, default=1000, help="kernels that are shown")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
@@ -189,47 +251,8 @@ def main() -> None:
     if given.list:
         show_launches(schedule)
         return
-    kinds = given.kinds.split(",")
-    counts: Counter[Kernel] = Counter(
-        i.kernel for i in schedule.items if i.kernel.kind.name in kinds
-    )
-    started, made = time.monotonic(), {kernel: rendered(kernel) for kernel in counts}
-    launches = {launch.key: launch for m in made.values() for launch in m.launches}
-    with get_context("spawn").Pool(os.cpu_count()) as pool:
-        cubins = dict(zip(launches, pool.map(compiled, launches.values(), 1), strict=True))
-    for key, cubin in cubins.items():
-        if isinstance(cubin, str):
-            print("NOT COMPILED", cubin[:300], launches[key].text[-1500:])
-    print(f"{len(launches)} texts compiled in {time.monotonic() - started:.1f} s")
-    clock = Clock(Gpu())
-    clock.gpu.cubins |= {key: c for key, c in cubins.items() if not isinstance(c, str)}
-    rows: list[tuple[float, Any]] = []
-    kinds_us: dict[str, float] = {}
-    for kernel, count in counts.items():
-        if any(isinstance(cubins[launch.key], str) for launch in made[kernel].launches):
-            continue
-        times = clock.times(kernel, made[kernel])
-        nbytes = sum([_nbytes(p) for p in params_of(kernel)])
-        shape = max(params_of(kernel), key=_nbytes).shape
-        name = kernel.kind.name
-        kinds_us[name] = kinds_us.get(name, 0.0) + count * sum(times)
-        each = " ".join(
-            [
-                f"{us:.1f}({launch.language[0]}{launch.grid}x{launch.warps})"
-                for us, launch in zip(times, made[kernel].launches, strict=True)
-            ]
-        )
-        text = f"{name:8} {count:3} x {sum(times):7.1f} us, ideal {nbytes / 4.2e6:6.1f}"
-        text += f"  {shape} {each}"
-        rows.append((count * sum(times), text))
-    for total, text in sorted(rows, reverse=True):
-        print(f"{total:8.1f} {text}")
-    print({kind: f"{us / 1e3:.2f} ms" for kind, us in kinds_us.items()})
-    bad = {key for key, cubin in cubins.items() if isinstance(cubin, str)}
-    whole = {k: m for k, m in made.items() if not any(n.key in bad for n in m.launches)}
-    print(f"all of these in order, once: {clock.in_order(schedule, whole) / 1e3:.2f} ms")
-    left = Counter(i.kernel.kind.name for i in schedule.items if i.kernel not in whole)
-    print("left out:", dict(left))
+    tables = {name: TABLES[name] for name in given.tables.split(",")}
+    time_all(schedule, tables, given.kinds.split(","), given.rows)
 
 
 if __name__ == "__main__":

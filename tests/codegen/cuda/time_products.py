@@ -25,7 +25,7 @@ import numpy as np
 
 from bench import hopper
 from fulgurite.codegen.cuda import source
-from fulgurite.codegen.cuda.compiler import Cubin, compile_launch
+from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.codegen.cuda.tiling import ALL_FORMS, HOPPER, GpuTable
 from fulgurite.graph.ir.kernel import params_of

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulgurite.codegen.cuda.compiler import Cubin
+from fulgurite.codegen.cuda.compilation.compiler import Cubin
 from fulgurite.codegen.cuda.source import (
     VARIABLE,
     Argument,

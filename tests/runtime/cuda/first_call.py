@@ -18,7 +18,7 @@ import numpy as np
 import fulgurite as fg
 from bench import steps
 from fulgurite import nn, optim
-from fulgurite.codegen.cuda import compile_pool
+from fulgurite.codegen.cuda.compilation import pool
 from fulgurite.runtime.cuda import driver
 from fulgurite.runtime.cuda.device import CudaDevice
 from fulgurite.runtime.cuda.kernels import KernelTable
@@ -80,7 +80,7 @@ def step_of(name: str) -> Callable[[int], Any]:
 def main() -> None:
     """Three calls and where their time went."""
     if "threads" in sys.argv:
-        compile_pool.start = lambda: None
+        pool.start = lambda: None
     begun = time.perf_counter()
     run = step_of(sys.argv[1])
     print(f"{sys.argv[1]}: made in {time.perf_counter() - begun:.2f} s", end="")

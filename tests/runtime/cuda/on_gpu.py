@@ -235,7 +235,7 @@ PARTS = """
 import time; a = time.perf_counter()
 import triton
 b = time.perf_counter()
-import fulgurite.codegen.cuda.compiler as c
+import fulgurite.codegen.cuda.compilation.compiler as c
 from triton._C.libtriton import ir
 from triton.compiler import ASTSource, make_backend
 d = time.perf_counter()
@@ -246,7 +246,7 @@ sched = scheduled(w.build, (((1024, 1024), "float32"),))
 e = time.perf_counter()
 src = [rendered(i.kernel) for i in sched.items]
 f = time.perf_counter()
-from fulgurite.codegen.cuda.compiler import _Compilation
+from fulgurite.codegen.cuda.compilation.compiler import _Compilation
 for s in src:
     for n in s.launches:
         t0 = time.perf_counter(); k = _Compilation(n, 90); t1 = time.perf_counter(); 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fulgurite.codegen.cuda import compile_pool
-from fulgurite.codegen.cuda.compiler import Cubin
+from fulgurite.codegen.cuda.compilation import pool
+from fulgurite.codegen.cuda.compilation.compiler import Cubin
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.runtime.cuda import kernels
 
@@ -34,7 +34,7 @@ def test_of_texts_that_wait_the_longest_is_compiled_next_and_the_first_at_once(
             assert all_rendered.wait(60)
             return Cubin(f"0 {launch.text}".encode() + b"\0", launch.text, 0, 4, 1, 0)
 
-    monkeypatch.setattr(compile_pool, "width", lambda: 1)
+    monkeypatch.setattr(pool, "width", lambda: 1)
     first, short, long = "x = 0", "x = 1", "x = tl.load(p0 + 0) + 1"
     product = "tl.dot(a, b)"
     texts = (first, short, product, long)

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ...core.lazy_dataclass import dataclass
-from .source import Launch
+from ....core.lazy_dataclass import dataclass
+from ..source import Launch
 
 _REGISTER_COUNT, _FRAME_SIZE = 0x2F, 0x11  # attributes in a cubin's .nv.info
 _WORD = 4  # the format of attributes that hold a function's number and a word
@@ -123,7 +123,7 @@ class _StaticFunctions(dict[Any, Any]):
 @lru_cache(maxsize=1)
 def _prelude() -> Mapping[str, Any]:
     """The device functions of our own."""
-    from . import prelude
+    from .. import prelude
 
     return {name: value for name, value in vars(prelude).items() if not name.startswith("__")}
 
@@ -144,7 +144,7 @@ def _gluon_names() -> Mapping[str, Any]:
     vars(both).update({k: v for k, v in vars(tl).items() if not k.startswith("__")})
     for name in ("arange", "full", "zeros", "zeros_like"):
         setattr(both, name, getattr(gl, name))
-    from . import prelude
+    from .. import prelude
 
     path = str(prelude.__file__)
     text = "".join(linecache.getlines(path))

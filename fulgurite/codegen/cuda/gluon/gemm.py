@@ -17,21 +17,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...core.dtype import DType, bfloat16, float16, float32
-from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST
-from ...core.ops.index import FOLD, GUARD, INDEX, LOAD, STORE, VALID
-from ...core.ops.leaf import CONST, SINK, VAR
-from ...graph.ir.lower import IndexKernel
-from ...graph.ir.queries import free_axes
-from ...kernel.contract.problem import GemmProblem, find_gemm
-from ...kernel.transform.split_reduction import Part
-from . import source
-from .program import TileProgram, Tiling
-from .scope import Scope
-from .source import Argument, Launch, Place, Room, TensorMap
-from .spelling import definitions, rounded, to_memory
-from .tiling import GpuTable
+from ....core.dtype import DType, bfloat16, float16, float32
+from ....core.node import Node, toposort
+from ....core.ops.elementwise import CAST
+from ....core.ops.index import FOLD, GUARD, INDEX, LOAD, STORE, VALID
+from ....core.ops.leaf import CONST, SINK, VAR
+from ....graph.ir.lower import IndexKernel
+from ....graph.ir.queries import free_axes
+from ....kernel.contract.problem import GemmProblem, find_gemm
+from ....kernel.transform.split_reduction import Part
+from .. import source
+from ..program import TileProgram, Tiling
+from ..scope import Scope
+from ..source import Argument, Launch, Place, Room, TensorMap
+from ..spelling import definitions, rounded, to_memory
+from ..tiling import GpuTable
 
 _BODY = frozenset((LOAD, STORE, FOLD, CONST, VAR, INDEX, VALID))
 _WIDTH = bfloat16.itemsize  # of operands, and of results for the copy engine

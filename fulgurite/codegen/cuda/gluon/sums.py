@@ -18,13 +18,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from ...core.dtype import decode, float32
-from ...core.node import Node, toposort
-from ...core.ops.elementwise import DIV, EXP, MUL, SUB
-from ...core.ops.index import LOAD
-from ...core.ops.leaf import CONST
-from ...kernel.stream.roles import StreamedKernel, StreamProblem
-from .gluon_program import (
+from ....core.dtype import decode, float32
+from ....core.node import Node, toposort
+from ....core.ops.elementwise import DIV, EXP, MUL, SUB
+from ....core.ops.index import LOAD
+from ....core.ops.leaf import CONST
+from ....kernel.stream.roles import StreamedKernel, StreamProblem
+from ..scope import Scope
+from ..source import Launch, Place
+from ..spelling import number as text_of
+from ..stream import rows_of
+from ..tiling import GpuTable
+from .program import (
     WARPGROUPS,
     GluonProgram,
     Scaled,
@@ -33,11 +38,6 @@ from .gluon_program import (
     half,
     padded_axes,
 )
-from .scope import Scope
-from .source import Launch, Place
-from .spelling import number as text_of
-from .stream import rows_of
-from .tiling import GpuTable
 
 LOWEST = text_of(-inf, float32)
 

@@ -2,8 +2,8 @@
 
 In: the `StreamedKernel` that a search chose. Out: `GluonProgram`, what all such programs share:
 places in the layout of each view, masks that are asked at edges alone, the tile of a program, from
-where to where it streams, and the launch. `gluon_stream.py` has the loop of FlashAttention 3,
-`gluon_sums.py` those of its gradients.
+where to where it streams, and the launch. `stream.py` has the loop of FlashAttention 3,
+`sums.py` those of its gradients.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import NamedTuple
 
-from ...core.dtype import bfloat16, decode, float16, float32
-from ...core.node import Node
-from ...core.ops.elementwise import CAST, MUL, WHERE
-from ...core.ops.index import FOLD, GUARD, LOAD, STORE
-from ...core.ops.leaf import CONST
-from ...graph.ir.affine import Affine
-from ...kernel.stream.roles import StreamedKernel, StreamProblem
-from ...kernel.stream.skip import always_true
-from . import source
-from .program import Tiling
-from .scope import Scope
-from .source import Argument, Launch, Place, TensorMap
-from .spelling import definitions, type_name
-from .stream import StreamProgram, is_one_pass, other_folds, rows_of
-from .tiling import GpuTable, power
+from ....core.dtype import bfloat16, decode, float16, float32
+from ....core.node import Node
+from ....core.ops.elementwise import CAST, MUL, WHERE
+from ....core.ops.index import FOLD, GUARD, LOAD, STORE
+from ....core.ops.leaf import CONST
+from ....graph.ir.affine import Affine
+from ....kernel.stream.roles import StreamedKernel, StreamProblem
+from ....kernel.stream.skip import always_true
+from .. import source
+from ..program import Tiling
+from ..scope import Scope
+from ..source import Argument, Launch, Place, TensorMap
+from ..spelling import definitions, type_name
+from ..stream import StreamProgram, is_one_pass, other_folds, rows_of
+from ..tiling import GpuTable, power
 
 WARPGROUPS = (0, 1)  # that multiply
 

@@ -1,4 +1,4 @@
-"""Tests of fulgurite/codegen/cuda/gluon_sums.py: which folds take it, and their text.
+"""Tests of fulgurite/codegen/cuda/gluon/sums.py: which folds take it, and their text.
 
 Numbers are checked on a GPU (tests/codegen/cuda/gluon_on_gpu.py): Gluon has no interpreter.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fulgurite.codegen.cuda.gluon_sums import plan_gluon_sums
+from fulgurite.codegen.cuda.gluon.sums import plan_gluon_sums
 from fulgurite.codegen.cuda.source import Launch, TensorMap
 from fulgurite.codegen.cuda.tiling import GpuTable
 from tests.codegen.cuda.folds import FOLDS, GLUON, GRADIENTS, Gradient

@@ -1,4 +1,4 @@
-"""Tests of fulgurite/codegen/cuda/gluon_gemm.py: which products take it, and its text.
+"""Tests of fulgurite/codegen/cuda/gluon/gemm.py: which products take it, and its text.
 
 Numbers are checked on a GPU (tests/codegen/cuda/on_gpu.py): Gluon has no interpreter.
 """

@@ -2,7 +2,7 @@
 
 In: launches, from any thread. Out: cubins. A tenth of compiling a text is Python (Triton reads the
 syntax tree), and Triton's import is: in threads all of it waits for one interpreter's lock, which
-planning wants too. Workers are forks of a process that has loaded Triton (`compile_server`); this
+planning wants too. Workers are forks of a process that has loaded Triton (`server`); this
 process never does. Where workers cannot be had, or one is lost, texts are compiled here.
 """
 
@@ -21,15 +21,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from ..._lazy import FORK_LOCK
-from .compile_server import receive, send
-from .tiling import MOST_COMPILERS
+from ...._lazy import FORK_LOCK
+from ..tiling import MOST_COMPILERS
+from .server import receive, send
 
 if TYPE_CHECKING:
+    from ..source import Launch
     from .compiler import Cubin
-    from .source import Launch
 
-SERVER = Path(__file__).with_name("compile_server.py")
+SERVER = Path(__file__).with_name("server.py")
 
 
 class CompilePool:
@@ -38,7 +38,7 @@ class CompilePool:
     def __init__(self, count: int) -> None:
         pairs = [socket.socketpair() for _ in range(count)]
         numbers = [theirs.fileno() for _, theirs in pairs]
-        about = json.dumps([str(SERVER.parents[2]), sys.path, numbers])
+        about = json.dumps([str(SERVER.parents[3]), sys.path, numbers])
         nothing = subprocess.DEVNULL
         try:
             self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Tests of fulgurite/codegen/cuda/compiler.py: what is loaded of Triton, and how."""
+"""Tests of fulgurite/codegen/cuda/compilation/compiler.py: what is loaded of Triton, and how."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.codegen.cuda.subprocesses import needs_triton
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 LOADED = """
 import sys
-from fulgurite.codegen.cuda import compiler
+from fulgurite.codegen.cuda.compilation import compiler
 compiler.load_ahead().join()
 assert "triton" in sys.modules and compiler._GENERATOR in sys.modules
 assert compiler._GLUON not in sys.modules, "a third of the time"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tests.codegen.cuda.subprocesses import needs_triton
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import os, signal, sys, warnings
 warnings.simplefilter("error")
 from concurrent.futures import ThreadPoolExecutor
-from fulgurite.codegen.cuda import compile_pool
-from fulgurite.codegen.cuda.compile_server import FIRST
+from fulgurite.codegen.cuda.compilation import pool as compile_pool
+from fulgurite.codegen.cuda.compilation.server import FIRST
 from fulgurite.codegen.cuda.source import PARAM, Argument, Launch, number
 compile_pool.width = lambda: 2
 pointers = [Argument(name, "*fp32", True, PARAM) for name in "xy"]
@@ -64,7 +64,7 @@ def test_workers_make_the_machine_code_that_is_made_here_and_may_be_lost() -> No
 @needs_triton
 def test_workers_end_with_the_process_that_started_them() -> None:
     script = (
-        "import os, sys; from fulgurite.codegen.cuda import compile_pool\n"
+        "import os, sys; from fulgurite.codegen.cuda.compilation import pool as compile_pool\n"
         "compile_pool.width = lambda: 2\n"
         "print(compile_pool.start().process.pid, flush=True); sys.stdin.read()"
     )

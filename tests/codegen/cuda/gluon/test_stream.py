@@ -1,4 +1,4 @@
-"""Tests of fulgurite/codegen/cuda/gluon_stream.py: which folds take it, and their text.
+"""Tests of fulgurite/codegen/cuda/gluon/stream.py: which folds take it, and their text.
 
 Numbers are checked on a GPU (tests/codegen/cuda/on_gpu.py): Gluon has no interpreter.
 """
@@ -146,18 +146,6 @@ def test_rows_that_have_seen_nothing_cost_no_choice_for_each_sum() -> None:
     loop, _, end = loop.partition("        it += 1\n")[2].partition("        it += 1\n")
     assert "acc = t" in loop and "tl.where(f0d" not in loop and "g0 * -1.442695)" in loop
     assert "acc = tl.where(f0d == " in end and "f2 = tl.where(f0 == " in end
-
-
-def test_warpgroups_may_multiply_in_turns() -> None:
-    one = fold("causal")
-    text = launch_of(
-        one, one.inputs(4, 16, 1024, 1024, 64), replace(GLUON, gluon_pingpong=True)
-    ).text
-    loop = text.partition("def consume(")[2].partition("    for r1 in range(")[2]
-    order = ["turns.index(W)", "sc = warpgroup_mma(", "acc = warpgroup_mma(", "turns.index(1 - W)"]
-    places = [loop.index(part) for part in order]
-    assert places == sorted(places)
-    assert "turns" not in launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text
 
 
 def test_the_text_is_as_it_was(golden: Golden) -> None:

@@ -38,7 +38,8 @@ def main() -> None:
     around = ModuleType("fulgurite")
     around.__path__ = [package]
     sys.modules["fulgurite"] = around
-    from fulgurite.codegen.cuda import compiler, source
+    from fulgurite.codegen.cuda import source
+    from fulgurite.codegen.cuda.compilation import compiler
 
     compiler.load()
     pointers = [source.Argument(name, "*fp32", True, source.PARAM) for name in "xy"]

@@ -17,14 +17,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nan
 
-from ...core.dtype import float32
-from ...core.node import Node, toposort
-from ...core.ops.elementwise import AND, EQ, EXP, NE, SUB, WHERE
-from ...core.ops.leaf import CONST
-from ...kernel.stream.online import State
-from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
-from . import gluon_roles as roles
-from .gluon_program import (
+from ....core.dtype import float32
+from ....core.node import Node, toposort
+from ....core.ops.elementwise import AND, EQ, EXP, NE, SUB, WHERE
+from ....core.ops.leaf import CONST
+from ....kernel.stream.online import State
+from ....kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
+from ..scope import Scope
+from ..source import Launch, Place
+from ..spelling import combine, computing, identity
+from ..spelling import number as text_of
+from ..stream import rows_of
+from ..tiling import GpuTable
+from . import roles
+from .program import (
     GluonProgram,
     Scaled,
     Streamed,
@@ -33,12 +39,6 @@ from .gluon_program import (
     padded_axes,
     walked_together,
 )
-from .scope import Scope
-from .source import Launch, Place
-from .spelling import combine, computing, identity
-from .spelling import number as text_of
-from .stream import rows_of
-from .tiling import GpuTable
 
 LOWEST, HIGHEST, NAN = (text_of(value, float32) for value in (-inf, inf, nan))
 
@@ -56,7 +56,6 @@ class GluonStreamPlan:
     width: int  # of the weighted sum, padded
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
-    pingpong: bool  # do warpgroups multiply in turns?
     persistent: bool  # do programs walk tiles?
 
 
@@ -81,7 +80,7 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
     persistent = walked_together(problem, table) > 0
-    how = table.gluon_stream_registers, table.gluon_pingpong, persistent
+    how = table.gluon_stream_registers, persistent
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 

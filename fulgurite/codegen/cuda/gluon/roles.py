@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .gluon_program import WARPGROUPS
+from .program import WARPGROUPS
 
 if TYPE_CHECKING:
-    from .gluon_program import Streamed
-    from .gluon_stream import GluonStreamPlan
-
-PINGPONG = (  # ping-pong: one warpgroup's products run while the other has its row states
-    ["        mbarrier.wait(turns.index(W), (it & 1) ^ (1 - W))"],
-    ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
-)
+    from .program import Streamed
+    from .stream import GluonStreamPlan
 
 
 def first_scores(plan: GluonStreamPlan) -> list[str]:
@@ -66,16 +61,13 @@ def values_of(plan: GluonStreamPlan, slot: str) -> str:
 
 def scores(plan: GluonStreamPlan) -> list[str]:
     """The scores of the next block, and meanwhile the sum of the one before."""
-    wait, pass_on = PINGPONG if plan.pingpong else ([], [])
     return [
-        *wait,
         f"        next = (it + 1) % {plan.buffers}",
         f"        now = it % {plan.buffers}",
         f"        sc = warpgroup_mma(q, {keys_of(plan, 'next')}, zero, use_acc=False, "
         "is_async=True)",
         f"        mbarrier.wait(values_there.index(now), it // {plan.buffers} & 1)",
         f"        acc = warpgroup_mma(packed, {values_of(plan, 'now')}, acc, is_async=True)",
-        *pass_on,
         "        sc = warpgroup_mma_wait(num_outstanding=1, deps=(sc,))",
         "        mbarrier.arrive(keys_free.index(next), count=1)",
     ]
@@ -100,7 +92,7 @@ RINGS = ("keys_there", "keys_free", "values_there", "values_free")
 
 def _shared(plan: GluonStreamPlan) -> tuple[str, ...]:
     """What all roles are given: buffers and barriers."""
-    more = [*(["queries_free"] if plan.persistent else []), *(["turns"] if plan.pingpong else [])]
+    more = ["queries_free"] if plan.persistent else []
     return ("qs", "ks", "vs", "queries_there", *RINGS, *more)
 
 
@@ -190,13 +182,6 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         "mbarrier.MBarrierLayout())"
         for name in (*rows, *RINGS)
     ]
-    if plan.pingpong:
-        barriers += [
-            f"    turns = gl.allocate_shared_memory(gl.int64, [{len(WARPGROUPS)}, 1], "
-            "mbarrier.MBarrierLayout())",
-            f"    for i in gl.static_range({len(WARPGROUPS)}):",
-            "        mbarrier.init(turns.index(i), count=1)",
-        ]
     arrivals = [(name, len(WARPGROUPS) if name.endswith("free") else 1) for name in RINGS]
     starts = [f"        mbarrier.init({name}.index(i), count={count})" for name, count in arrivals]
     consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])

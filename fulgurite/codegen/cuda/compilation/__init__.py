@@ -1,0 +1,1 @@
+"""Text into machine code: Triton as a compiler, and the processes that run it."""

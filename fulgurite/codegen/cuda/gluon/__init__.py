@@ -1,0 +1,1 @@
+"""Hopper's own forms of large products and of online reductions, as Gluon text."""
