@@ -67,8 +67,9 @@ class GpuTable:
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     gluon: bool = True  # Hopper's own form of large products: gluon/gemm.py
     gluon_tiles: tuple[tuple[float, ...], ...] = (  # see `GluonTile`
-        (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
-        (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
+        (128, 256, 64, 4, 1.0), (256, 128, 64, 4, 0.98), (128, 128, 64, 6, 0.9),
+        (64, 256, 64, 5, 0.85), (64, 128, 64, 8, 0.77), (128, 128, 64, 5, 0.88, 2),
+        (128, 64, 64, 8, 0.55, 2), (128, 128, 64, 3, 0.8, 1, 2),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
     library_steps: tuple[int, int] = 1 << 22, 1 << 26  # of one product in 16 bits; of others
@@ -92,8 +93,8 @@ class GpuTable:
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
-    gluon_store: bool = False  # results by the copy engine, where they are memory as it is
-    gluon_streamk: bool = False  # steps of K shared out between all processors
+    gluon_store: bool = True  # results by the copy engine, where they are memory as it is
+    gluon_streamk: bool = True  # steps of K shared out between all processors
     flags: int = 1024  # programs of a launch that may wait for each other
     gluon_stream_steps: int = 4  # blocks of K of a program, at least
     shared_bytes: int = 232_448  # of a program that has a processor to itself
@@ -134,14 +135,6 @@ class GpuTable:
 
 MOST_COMPILERS = 16  # processes of the host that compile at the same time
 HOPPER = GpuTable()
-ALL_FORMS = replace(  # of products (decision 0068); the default when all were right on a GPU
-    HOPPER, gluon_store=True, gluon_streamk=True,
-    gluon_tiles=(
-        (128, 256, 64, 4, 1.0), (256, 128, 64, 4, 0.98), (128, 128, 64, 6, 0.9),
-        (64, 256, 64, 5, 0.85), (64, 128, 64, 8, 0.77), (128, 128, 64, 5, 0.88, 2),
-        (128, 64, 64, 8, 0.55, 2), (128, 128, 64, 3, 0.8, 1, 2),
-    ),
-)  # fmt: skip
 TF32 = replace(HOPPER, dot_precision="tf32")
 
 

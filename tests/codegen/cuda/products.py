@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import fulgurite as fg
-from fulgurite.codegen.cuda.tiling import ALL_FORMS, GpuTable
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 
-GLUON = replace(ALL_FORMS, gluon=True)
+GLUON = replace(HOPPER, gluon=True)
 
 
 class Product(NamedTuple):

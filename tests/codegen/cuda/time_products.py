@@ -27,7 +27,7 @@ from bench import hopper
 from fulgurite.codegen.cuda import source
 from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
-from fulgurite.codegen.cuda.tiling import ALL_FORMS, HOPPER, GpuTable
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.graph.ir.kernel import params_of
 from fulgurite.runtime.cuda import driver as cuda
 from tests.codegen.cuda import gluon_on_gpu, products
@@ -51,12 +51,11 @@ class Form(NamedTuple):
 def form(name: str, *tile: float, **fields: Any) -> Form:
     """A table with one tile and no split-K."""
     given = {"gluon_least": 0, "gluon_splits": 0, "gluon_streamk": False, **fields}
-    return Form(name, replace(ALL_FORMS, gluon_tiles=(tile,), **given))
+    return Form(name, replace(HOPPER, gluon_tiles=(tile,), **given))
 
 
 FORMS = (
-    Form("default", HOPPER),
-    Form("chosen", ALL_FORMS),
+    Form("chosen", HOPPER),
     form("old128x256x3", 128, 256, 64, 3, 1.0, gluon_store=False),
     form("128x256x3", 128, 256, 64, 3, 1.0),
     form("128x256x4", 128, 256, 64, 4, 1.0),
