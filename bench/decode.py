@@ -1,168 +1,257 @@
-"""Decoding with a key-value cache, token by token, beside torch eager.
+"""GPT-2 small decoding on a GPU beside torch: `python -m bench.decode [--batches 1,32]`.
 
-Run `python bench/decode.py [--peers PYTHON]`. A work is a GPT that is given so many tokens one
-after the other, each of which joins the caches and looks back; what is timed is all of them, and
-the value of each token's logits is taken to the host as sampling does. Ours in three ways: the
-place in the caches as a bound variable under `fg.jit`, as an array under `fg.jit`, and as a bound
-variable in plain lazy code. The logits of the last token are compared with NumPy's forward pass in
-float64.
+Greedy decoding in bfloat16 over a KV cache of fixed size, said once to us and once to torch, from
+the same weights and first tokens. A token is one call whose results are the next call's inputs: a
+CUDA graph for us (`fg.jit`) and for torch (captured; eager is shown too). Printed for each batch:
+microseconds of a call (the least of rounds of many calls between two waits), tokens per second,
+the time over its limit (weights, and the cache up to the place, each read once at the rate of a
+copy), and how many tokens agree with torch's. `--list` prints our launches of a token and needs no
+GPU; `--tiny --device cpu` tries the script.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+import argparse
+import importlib.util
+import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.harness import Load, Work, run_works
-from bench.models import GPT, Array, Params
-from bench.systems import numpy_ops
+import fulgurite as fg
+from bench.steps import SIZES, TINY, Array, Size, our_model, weights
 
-TOKENS = 128
-MODELS = {
-    "small": GPT(layers=2, width=128, heads=4, length=272, batch=1, vocabulary=97),
-    "middle": GPT(layers=6, width=384, heads=6, length=272, batch=1, vocabulary=97),
-}
-TITLES = {name: f"GPT {m.layers}x{m.width}, window {m.length}: {TOKENS} tokens"
-          for name, m in MODELS.items()}  # fmt: skip
-GOALS: dict[str, float | None] = {"small": 1.0, "middle": 1.0}
-Decode = Callable[[], Any]
+RATE = 4.27e12  # bytes a second of a copy on an H200
+START = 512  # tokens that the cache has at first, of which nobody asks what they are
 
 
-def tokens(model: GPT) -> list[int]:
-    """What is given, drawn from a seed."""
-    return [int(t) for t in model.tokens()[0][0][:TOKENS]]
+class Loop(NamedTuple):
+    """A decoder: begin anew, one token further, wait, and the tokens so far."""
+
+    begin: Callable[[], None]
+    advance: Callable[[], Any]
+    wait: Callable[[], None]
+    tokens: Callable[[], Array]
 
 
-def weights(model: GPT) -> Params:
-    """Parameters, and those of each layer by their own names."""
-    p = model.initial()
-    layers = [{k.split(".")[1]: v for k, v in p.items() if k.startswith(f"{i}.")}
-              for i in range(model.layers)]  # fmt: skip
-    return {**{k: v for k, v in p.items() if "." not in k}, "layers": layers}
+def given(size: Size, batch: int) -> tuple[Array, list[Array]]:
+    """The first token of each row, and what caches have."""
+    rng = np.random.default_rng(2)
+    shape = 2, batch, max(1, size.width // 64), size.length, min(64, size.width)
+    caches = [rng.standard_normal(shape, dtype=np.float32) for _ in range(size.layers)]
+    return rng.integers(0, size.classes, batch), caches
 
 
-def check(model: GPT) -> Callable[[Any], None]:
-    """A comparison of the last logits with those of a whole pass."""
+def ours(size: Size, batch: int, device: str, start: int) -> Loop:
+    """Plain array code under `fg.jit`."""
+    first, caches = given(size, batch)
+    with fg.config(device=device):
+        p = {k: fg.Tensor(v).astype("bfloat16").realize() for k, v in weights("gpt2", size).items()}
+        kept = [fg.Tensor(c).astype("bfloat16").realize() for c in caches]
+    step = fg.jit(our_step(size, p, kept))
+    at = fg.Var("at", 0, size.length - 1)
+    state: list[Any] = []
+    seen: list[Any] = []
 
-    def compare(got: Any) -> None:
-        short = GPT(model.layers, model.width, model.heads, TOKENS, 1, model.vocabulary)
-        p = {name: value.astype(np.float64) for name, value in model.initial().items()}
-        p["wpe"] = p["wpe"][:TOKENS]
-        want = short.logits(numpy_ops(), p, np.array([tokens(model)]))[0, -1]
-        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-3, atol=1e-4)
+    def begin() -> None:
+        with fg.config(device=device):
+            state[:] = [fg.Tensor(first).realize(), start]
+        seen.clear()
 
-    return compare
+    def advance() -> Any:
+        with fg.config(device=device):
+            token = step(state[0], at.bind(state[1]))
+        state[:] = [token, state[1] + 1]
+        seen.append(token)
 
-
-def our_step(model: GPT, p: Params, caches: list[Any], token: Any, at: Any) -> Any:
-    """Logits after one token, by our functions."""
-    import fulgurite as fg
-
-    heads, size = model.heads, model.width
-    z = p["wte"][token] + p["wpe"][at]
-    mask = fg.arange(model.length) <= at
-    for q, cache in zip(p["layers"], caches, strict=True):
-        n = fg.layer_norm(z, (size,), q["gain1"], q["bias1"]) @ q["qkv"] + q["qkv_bias"]
-        query, key, value = fg.unstack(n.reshape(3, heads, -1))
-        cache[0, :, at], cache[1, :, at] = key, value
-        seen = fg.scaled_dot_product_attention(query[:, None], cache[0], cache[1], attn_mask=mask)
-        z = z + seen.reshape(size) @ q["proj"] + q["proj_bias"]
-        n = fg.layer_norm(z, (size,), q["gain2"], q["bias2"]) @ q["up"] + q["up_bias"]
-        z = z + fg.gelu(n, approximate="tanh") @ q["down"] + q["down_bias"]
-    return fg.layer_norm(z, (size,), p["gain"], p["bias"]) @ p["head"]
+    return Loop(begin, advance, fg.synchronize, lambda: np.stack([t.numpy() for t in seen]))
 
 
-def ours(how: str) -> Load:
-    """Ours: the place is a variable ("variable", "lazy") or an array ("array")."""
+def our_step(size: Size, p: dict[str, Any], caches: list[Any]) -> Callable[..., Any]:
+    """One token: the next ones after tokens at a place; caches are written in place."""
+    heads = max(1, size.width // 64)
 
-    def load() -> Callable[[str], Work]:
-        os.environ["FULGURITE_DEVICE"] = "cpu"
-        import fulgurite as fg
+    def norm(x: Any, name: str) -> Any:
+        return fg.layer_norm(x, (size.width,), p[f"{name}.weight"], p[f"{name}.bias"])
 
-        def prepare(name: str) -> Work:
-            model = MODELS[name]
-            p = fg.tree.map(fg.Tensor, weights(model))
-            place = fg.Var("place", 0, model.length - 1)
-            shape = (2, model.heads, model.length, model.width // model.heads)
-            caches = [fg.Tensor(np.zeros(shape, np.float32)) for _ in range(model.layers)]
-            given = tokens(model)
+    def linear(x: Any, name: str) -> Any:
+        return x.astype("bfloat16") @ p[f"{name}.weight"].T + p[f"{name}.bias"]
 
-            def step(p: Params, caches: list[Any], token: Any, at: Any) -> Any:
-                return our_step(model, p, caches, token, at)
+    def step(token: Any, place: Any) -> Any:
+        batch = token.shape[0]
+        x = (p["wte.weight"][token] + p["wpe.weight"][place]).astype("float32").contiguous()
+        mask = fg.arange(size.length) <= place
+        for number, cache in enumerate(caches):
+            name = f"blocks.{number}"
+            parts = linear(norm(x, f"{name}.ln_1"), f"{name}.attn").reshape(batch, 3, heads, -1)
+            q, k, v = (parts[:, i] for i in range(3))
+            cache[0, :, :, place], cache[1, :, :, place] = k, v
+            found = fg.scaled_dot_product_attention(
+                q[:, :, None], cache[0], cache[1], attn_mask=mask
+            )
+            x = x + linear(found.reshape(batch, size.width), f"{name}.proj")
+            h = fg.gelu(linear(norm(x, f"{name}.ln_2"), f"{name}.fc"), approximate="tanh")
+            x = x + linear(h, f"{name}.out")
+        logits = norm(x, "ln_f").astype("bfloat16") @ p["wte.weight"].T
+        return fg.argmax(logits, axis=-1)
 
-            run = step if how == "lazy" else fg.jit(step)
-
-            def decode() -> Any:
-                for i, token in enumerate(given):
-                    at = np.array(i, np.int32) if how == "array" else place.bind(i)
-                    if how == "lazy":
-                        logits = run(p, caches, fg.Tensor(np.array(token, np.int32)), at)
-                        fg.realize(logits, *caches)
-                    else:
-                        logits = run(p, caches, np.array(token, np.int32), at)
-                    found = logits.numpy()
-                return found
-
-            return Work(decode, check(model))
-
-        return prepare
-
-    return load
+    return step
 
 
-def torch_load() -> Callable[[str], Work]:
-    """torch, op by op."""
+def torch_loop(size: Size, batch: int, device: str, start: int, graphed: bool) -> Loop:
+    """The same in torch, eager or as a captured graph."""
     import torch
-    from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
+    from torch.nn import functional
 
-    torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
+    first, values = given(size, batch)
+    p = {k: torch.from_numpy(v).to(device, torch.bfloat16)
+         for k, v in weights("gpt2", size).items()}  # fmt: skip
+    caches = [torch.from_numpy(c).to(device, torch.bfloat16) for c in values]
+    heads = max(1, size.width // 64)
+    token = torch.from_numpy(first).to(device)
+    place = torch.full((1,), start, device=device)
+    places = torch.arange(size.length, device=device)
 
-    def tensors(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: tensors(v) for k, v in value.items()}
-        return [tensors(v) for v in value] if isinstance(value, list) else torch.tensor(value)
+    def norm(x: Any, name: str) -> Any:
+        scale, shift = p[f"{name}.weight"].float(), p[f"{name}.bias"].float()
+        return functional.layer_norm(x, (size.width,), scale, shift).to(torch.bfloat16)
 
-    def prepare(name: str) -> Work:
-        model = MODELS[name]
-        p, size, heads = tensors(weights(model)), model.width, model.heads
-        shape = (2, heads, model.length, size // heads)
-        caches = [torch.zeros(shape) for _ in range(model.layers)]
-        given = tokens(model)
+    def linear(x: Any, name: str) -> Any:
+        return functional.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
 
-        def step(token: int, at: int) -> Any:
-            z = p["wte"][token] + p["wpe"][at]
-            for q, cache in zip(p["layers"], caches, strict=True):
-                n = layer_norm(z, (size,), q["gain1"], q["bias1"]) @ q["qkv"] + q["qkv_bias"]
-                query, key, value = n.view(3, heads, -1).unbind()
-                cache[0, :, at], cache[1, :, at] = key, value
-                now = cache[:, :, : at + 1]
-                seen = scaled_dot_product_attention(query[:, None], now[0], now[1])
-                z = z + seen.reshape(size) @ q["proj"] + q["proj_bias"]
-                n = layer_norm(z, (size,), q["gain2"], q["bias2"]) @ q["up"] + q["up_bias"]
-                z = z + gelu(n, approximate="tanh") @ q["down"] + q["down_bias"]
-            return layer_norm(z, (size,), p["gain"], p["bias"]) @ p["head"]
+    def step() -> None:
+        x = (p["wte.weight"][token] + p["wpe.weight"][place]).float()
+        mask = (places <= place)[None, None, None]
+        for number, cache in enumerate(caches):
+            name = f"blocks.{number}"
+            parts = linear(norm(x, f"{name}.ln_1"), f"{name}.attn").reshape(batch, 3, heads, -1)
+            cache.index_copy_(3, place, parts[:, 1:].transpose(0, 1)[:, :, :, None])
+            found = functional.scaled_dot_product_attention(
+                parts[:, 0, :, None], cache[0], cache[1], attn_mask=mask
+            )
+            x = x + linear(found.reshape(batch, size.width), f"{name}.proj")
+            h = functional.gelu(linear(norm(x, f"{name}.ln_2"), f"{name}.fc"), approximate="tanh")
+            x = x + linear(h, f"{name}.out")
+        token.copy_((norm(x, "ln_f") @ p["wte.weight"].T).argmax(-1))
+        place.add_(1)
 
-        def decode() -> Array:
-            with torch.inference_mode():
-                for at, token in enumerate(given):
-                    found: Array = step(token, at).numpy()
-            return found
+    seen: list[Any] = []
 
-        return Work(decode, check(model))
+    def begin() -> None:
+        token.copy_(torch.from_numpy(first))
+        place.fill_(start)
+        seen.clear()
 
-    return prepare
+    run = step
+    if graphed:
+        side = torch.cuda.Stream()
+        with torch.no_grad(), torch.cuda.stream(side):
+            step()
+            step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            step()
+        run = graph.replay
+
+    def advance() -> None:
+        with torch.no_grad():
+            run()
+            seen.append(token.clone())
+
+    def wait() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    return Loop(begin, advance, wait, lambda: np.stack([t.cpu().numpy() for t in seen]))
+
+
+def measured(loop: Loop, tokens: int, rounds: int) -> tuple[float, Array]:
+    """Microseconds of a token, and the first round's tokens."""
+    best, kept = float("inf"), np.zeros((0, 0))
+    for number in range(rounds + 1):
+        loop.begin()
+        loop.wait()
+        begun = time.perf_counter()
+        for _ in range(tokens):
+            loop.advance()
+        loop.wait()
+        if number:  # the first one compiles
+            best = min(best, (time.perf_counter() - begun) * 1e6 / tokens)
+        else:
+            kept = loop.tokens()
+    return best, kept
+
+
+def limit_us(size: Size, batch: int, place: int) -> float:
+    """Microseconds in which weights, and keys and values up to a place, are read."""
+    rows = size.classes + 12 * size.width * size.layers
+    cache = 2 * batch * size.layers * size.width * place
+    return 2 * (rows * size.width + cache) / RATE * 1e6
+
+
+def show_launches(size: Size, batch: int) -> None:
+    """Print our launches of a token: kind, floor of its memory, its largest param, grids."""
+    from fulgurite.core.dtype import dtype_of
+    from fulgurite.core.ops.leaf import new_buffer
+    from fulgurite.tensor import wrap
+    from tests.codegen.cuda import time_plan
+    from tests.runtime.cuda import fake
+
+    def empty(shape: tuple[int, ...], dtype: str) -> Any:
+        return wrap(new_buffer(shape, dtype_of(dtype)))
+
+    fake.install()
+    shape = 2, batch, max(1, size.width // 64), size.length, 64
+    with fg.config(device="reference"):
+        model = our_model("gpt2", size).state_dict()
+        p = {k: empty(tuple(v.shape), "bfloat16") for k, v in model.items()}
+        caches = [empty(shape, "bfloat16") for _ in range(size.layers)]
+        before = [cache.entry.node for cache in caches]
+        place = fg.Var("at", 0, size.length - 1).bind(START)
+        found = our_step(size, p, caches)(empty((batch,), "int64"), place)
+        over = [(node, 1 + number) for number, node in enumerate(before)]
+        time_plan.show_launches(time_plan.scheduled([found, *caches], over))
+
+
+def main() -> None:
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.decode")
+    parser.add_argument("--batches", default="1,32")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--list", action="store_true", help="our launches; needs no GPU")
+    asked = parser.parse_args()
+    size = (TINY if asked.tiny else SIZES)["gpt2"]
+    start = min(START, size.length // 4)
+    tokens = min(asked.tokens, size.length - start - 1)
+    if not asked.list:
+        print("| batch | system | us a token | tokens/s | over the limit | tokens as torch's |")
+        print("| --- | --- | --- | --- | --- | --- |", flush=True)
+    for batch in map(int, asked.batches.split(",")):
+        if asked.list:
+            show_launches(size, batch)
+            continue
+        limit = limit_us(size, batch, start + tokens // 2)
+        loops: dict[str, Callable[[], Loop]] = {}
+        if importlib.util.find_spec("torch") is not None:
+            if asked.device != "cpu":
+                loops["torch, graph"] = lambda b=batch: torch_loop(
+                    size, b, asked.device, start, True
+                )  # type: ignore[misc]
+            loops["torch"] = lambda b=batch: torch_loop(size, b, asked.device, start, False)  # type: ignore[misc]
+        loops["ours"] = lambda b=batch: ours(size, b, asked.device, start)  # type: ignore[misc]
+        reference: Array | None = None
+        for name, make in loops.items():
+            us, found = measured(make(), tokens, asked.rounds)
+            reference = found if reference is None else reference
+            same = float((found == reference).mean())
+            print(f"| {batch} | {name} | {us:.1f} | {batch * 1e6 / us:.0f} | {us / limit:.2f} | "
+                  f"{same:.2f} |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
-    systems: dict[str, Load] = {
-        "ours": ours("variable"), "ours, array": ours("array"), "ours, lazy": ours("lazy"),
-        "torch": torch_load,
-    }  # fmt: skip
-    run_works(__doc__, __file__, systems, TITLES, GOALS)
+    main()

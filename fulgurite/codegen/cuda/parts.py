@@ -6,15 +6,16 @@ output while a later launch still reads an input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...core.dtype import DType
-from ...core.node import Node, toposort
-from ...core.ops.index import LOAD, STORE
-from ...graph.ir.affine import Affine
+from ...core.node import Node, Size, toposort
+from ...core.ops.index import LOAD, ORDER, RUN, STORE, VALID
+from ...core.ops.leaf import SINK
+from ...graph.ir.affine import Affine, number
 from ...graph.ir.lower import IndexKernel
-from ...graph.ir.queries import is_irregular
-from ..common.irregular import IrregularParts, Layout
+from ...graph.ir.queries import free_axes, is_irregular, is_scatter
+from ..common.irregular import IrregularParts, Layout, disjoint_axes
 from .scan import Line, scan
 from .scatter import Scatter, scatter
 from .sort import Rows, sort
@@ -31,11 +32,34 @@ def in_parts(
     table: GpuTable, plain: Plain,
 ) -> list[Launch] | None:  # fmt: skip
     """The kernel as launches, if it has a scan, a sort or a scatter."""
-    if not is_irregular(kernel.body):
+    if not is_irregular(kernel.body) or _is_plain(kernel):
         return None
     parts = _Parts(kernel, dtypes, places, room, table, plain)
     parts.split()
     return parts.launches
+
+
+def _is_plain(kernel: IndexKernel) -> bool:
+    """True if all it scatters is set in a box that begins somewhere: no two steps can meet.
+
+    Its stores are those of a map, at a place of which a part is one number for all of them.
+    """
+    order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+    if any(n.op is RUN or n.op is ORDER for n in order):
+        return False
+    free = free_axes(order)
+    written = [n.arg[0] for n in order if n.op is STORE]
+    boxes = [n for n in order if is_scatter(n)]
+    alone = all(written.count(n.arg[0]) == 1 for n in boxes)  # no base is stored before
+    return alone and all(_is_box(n, free, kernel.axes) for n in boxes)
+
+
+def _is_box(store: Node, free: Mapping[Node, frozenset[int]], sizes: Sequence[Size]) -> bool:
+    _, index, mode, axes = store.arg
+    corner = store.src[1:]
+    if mode != "set" or any(free[s] or s.op is VALID for s in corner):
+        return False
+    return disjoint_axes(index, sizes, [number(0)] * len(store.src)) >= frozenset(axes)
 
 
 class _Parts(IrregularParts[Place]):

@@ -299,6 +299,8 @@ class TileProgram:
             for root in roots:
                 value = self._value(root.src[0] if root.op is STORE else root, inner)
                 if root.op is STORE:
+                    for start in root.src[1:]:  # of a box, which its place counts from
+                        self._value(start, inner)
                     self._store(root, value, inner)
             self._close(inner, top)
 

@@ -33,14 +33,16 @@ from fulgurite.core.dtype import (
     float16,
     float32,
     int32,
+    int64,
 )
-from fulgurite.core.node import Node, Shape, toposort
+from fulgurite.core.node import Node, Shape, constant, toposort
 from fulgurite.core.operators import OPS
+from fulgurite.core.ops.effect import ASSIGN
 from fulgurite.core.ops.elementwise import CAST, NEG
 from fulgurite.core.ops.index import GUARD
 from fulgurite.core.ops.indexing import gather
-from fulgurite.core.ops.leaf import PARAM, SINK, VAR, param
-from fulgurite.core.ops.movement import expand
+from fulgurite.core.ops.leaf import PARAM, SINK, VAR, param, variable
+from fulgurite.core.ops.movement import expand, reshape, shrink
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.core.shape import upper
 from fulgurite.errors import FulguriteError
@@ -187,6 +189,32 @@ def in_place() -> None:
             apart, _ = interpret.run(made, arrays, {})
             found, _ = interpret.run(made, arrays, {}, 1, {inputs: given})
             check(apart[inputs].tobytes() == found[inputs].tobytes(), f"in place: {root!r}")
+
+
+def boxes() -> None:
+    """A part set at a place that a variable says is one launch, which writes nothing else."""
+    from tests.codegen.cuda import interpret
+
+    x, rows, row = (param(n, shape, float32) for n, shape in enumerate(((6, 5, 9), (6, 9), (5, 9))))
+    at, zero = variable("at", 0, 4), constant(0, int64)
+    deep = ASSIGN(x, reshape(rows, (6, 1, 9)), zero, at, zero, arg=("box", 1, 1, 1))
+    first = ASSIGN(x, reshape(row, (1, 5, 9)), at, zero, zero, arg=("box", 1, 1, 1))
+    half = shrink(reshape(rows, (6, 1, 9)), [(0, 6), (0, 1), (0, 5)])
+    third = ASSIGN(x, half, zero, at, zero, arg=("box", 1, 1, 2))
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in ((6, 5, 9), (6, 9), (5, 9), (6, 5, 9))]
+    for table in (LARGE, TINY):
+        for place in (0, 3, 4):
+            for root in (deep, first, third):
+                made = render(lower(SINK(root), 3), [float32] * 4, table)
+                want = arrays[0].copy()
+                if root is first:
+                    want[place] = arrays[2]
+                else:
+                    want[:, place, :: root.arg[3]] = arrays[1][:, : 9 if root is deep else 5]
+                found, _ = interpret.run(made, arrays, {"at": place}, 1, {3: 0})
+                check(found[3].tobytes() == want.tobytes(), f"a box at {place}: {root!r}")
+                check(len(made.launches) == 1, f"{len(made.launches)} launches for a box")
 
 
 def guards() -> None:
@@ -336,6 +364,7 @@ def main() -> None:
     shadow.counts["samples"] = shadow.counts["ran"]
     if shadow.HOW == "interpret":
         in_place()
+        boxes()
         guards()
         locked()
         streams()

@@ -3,7 +3,7 @@
 In: a model of `bench.steps`. Out: for each kernel the time of each of its launches, and their sums.
 A launch is repeated in a CUDA graph, so that the host has no part in what is measured: the profiler
 launches one at a time, which for short launches is the time of the host. Memory is random numbers
-of bfloat16, or places from 0 to 999. `--tables default,forms` renders the same plan by several
+of bfloat16, or places from 0 to 999. `--tables default,plain` renders the same plan by several
 tables, and says which kernels become quicker. `--list` prints the launches of the plan with what
 their memory takes at the GPU's rate, and needs no GPU.
 """
@@ -14,6 +14,8 @@ import argparse
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from multiprocessing import get_context
 from typing import Any
@@ -26,7 +28,7 @@ from bench import steps
 from fulgurite.codegen.cuda import source
 from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
-from fulgurite.codegen.cuda.tiling import ALL_FORMS, HOPPER, GpuTable
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.node import Node
@@ -34,7 +36,7 @@ from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
 from fulgurite.runtime.cuda import driver as cuda
-from fulgurite.runtime.pipeline import Context, schedule_of
+from fulgurite.runtime.pipeline import Context, Scratch, schedule_of
 from fulgurite.tensor import wrap
 from tests.runtime.cuda import fake
 
@@ -44,7 +46,7 @@ from .workloads import rendered
 ARENA = 3 << 30
 PLACES = 1 << 26  # bytes of whole numbers of each width
 REPEATS = 20
-TABLES = {"default": HOPPER, "forms": ALL_FORMS}
+TABLES = {"default": HOPPER, "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False)}
 
 
 def plan(name: str, size: steps.Size) -> Schedule:
@@ -68,10 +70,16 @@ def plan(name: str, size: steps.Size) -> Schedule:
         with patch("fulgurite.optim.optimizer.realize_step"):  # as a jitted step: nothing runs yet
             optimizer.step()
         found = fg.tree.leaves([model.state_dict(), optimizer.state_dict()])
-        roots = [loss, *[t for t in found if isinstance(t, fg.Tensor)]]
-        normal = normalize([root.entry.node for root in roots])
-        sink = restore(normal.structure, normal.constants, {}, normal.nodes)
-        return schedule_of(sink, Context(current(), "cuda", len(normal.buffers)))
+        return scheduled([loss, *[t for t in found if isinstance(t, fg.Tensor)]])
+
+
+def scheduled(roots: Sequence[fg.Tensor], over: Sequence[tuple[Node, int]] = ()) -> Schedule:
+    """The kernels that compute some values on a GPU; roots may write `over` buffers."""
+    normal = normalize([root.entry.node for root in roots])
+    sink = restore(normal.structure, normal.constants, {}, normal.nodes)
+    donated = tuple([(normal.buffers.index(node), root) for node, root in over])
+    context = Context(current(), "cuda", len(normal.buffers), donated, scratch=Scratch(donated))
+    return schedule_of(sink, context)
 
 
 def compiled(launch: Launch) -> Cubin | str:
