@@ -119,6 +119,12 @@ def fg_tanh(x):
 
 
 @triton.jit
+def fg_fast_tanh(x, factor):
+    """tanh(x * factor / 2.88539) within 2^-22, not relative to it."""
+    return tl.fma(fg_fast_reciprocal(fg_fast_exp2(x * factor) + 1.0), -2.0, 1.0)
+
+
+@triton.jit
 def fg_sqrt(a):
     """The square root, rounded to nearest."""
     if a.dtype == tl.float64:

@@ -18,7 +18,7 @@ from functools import cached_property
 from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, float32
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST, DIV, EXP, SUB
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL, SUB, TANH
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine
@@ -216,6 +216,8 @@ class StreamProgram(TileProgram):
         product = self.products_of.get(node)
         if node.op is EXP and self.is_fast:
             return self._fast_exp(node, values, scope)
+        if node.op is TANH and self.is_fast and node.dtype is float32:
+            return self._fast_tanh(node, scope)
         if product is None and node.op is FOLD:
             return self._row_sum(node, scope)
         if product is None:
@@ -232,6 +234,19 @@ class StreamProgram(TileProgram):
             a, b = (self._named(one, scope) for one in less.src)
             return f"fg_fast_exp_apart({a}, {b})"
         return f"fg_fast_exp({values[0]})"
+
+    def _fast_tanh(self, node: Node, scope: Scope) -> str:
+        """A tanh by one exp2, whose argument takes all factors that are one number at once."""
+        argument, factor = node.src[0], "2.88539"
+        while argument.op in (MUL, DIV) and self._is_number(argument.src[1]):
+            sign = "*" if argument.op is MUL else "/"
+            argument, by = argument.src
+            factor = f"{factor} {sign} {self._named(by, scope)}"
+        return f"fg_fast_tanh({self._named(argument, scope)}, {factor})"
+
+    def _is_number(self, node: Node) -> bool:
+        """True if a value is the same for all rows and all streamed elements."""
+        return not self.free[node] & {self.m, self.n} and node not in self.moving
 
     def _is_row(self, node: Node) -> bool:
         """True if a value is one number for each row, or for each column."""

@@ -68,6 +68,14 @@ def test_a_factor_of_scores_is_for_their_largest_and_for_the_argument_of_exp() -
     assert "raw" not in launch_of(one, one.inputs(4, 16, 1024, 1024, 64), off).text
 
 
+def test_a_tanh_of_scores_is_one_exp2_and_takes_their_factors() -> None:
+    one = fold("soft_cap")
+    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text
+    assert text.count("fg_fast_tanh(sc, 2.88539 / ") == 2 and "fg_tanh(" not in text
+    exact = replace(GLUON, stream_fast_exp=False)
+    assert "fg_fast_tanh" not in launch_of(one, one.inputs(4, 16, 1024, 1024, 64), exact).text
+
+
 def test_it_may_be_turned_off_by_the_table() -> None:
     one, inputs = fold("causal"), fold("causal").inputs(4, 16, 1000, 1000, 64)
     assert launch_of(one, inputs, HOPPER).language == "gluon"
