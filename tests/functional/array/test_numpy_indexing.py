@@ -250,19 +250,23 @@ def test_functions_that_index_name_their_axis_and_what_calls_them_does_not() -> 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int64"])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_a_mask_over_a_known_value_is_read_by_numpy_and_elsewhere_gathered(
-    dtype: str, ndim: int
-) -> None:
+def test_a_mask_chooses_as_numpy_does_from_known_values_and_others(dtype: str, ndim: int) -> None:
     values = (VALUES % 7).astype(getattr(fg, dtype).numpy)
     mask = VALUES.reshape(3, 4, 5)[(...,) + (0,) * (3 - ndim)] % 3 != 1
     x = fg.Tensor(values).realize()
     for key in (mask, fg.Tensor(mask), fg.Tensor(mask).realize()):
         same_bits(x[key], values[mask])
-    assert x[mask].is_realized and not fg.flip(x, 0)[mask].is_realized
+    assert not fg.flip(x, 0)[mask].is_realized
     same_bits(fg.flip(x, 0)[fg.Tensor(mask)], values[::-1][mask])
     assert x[np.zeros_like(mask)].shape == (0, *values.shape[ndim:])
     with raises(BoundsError, "mask"):
         x[np.ones((2,) * ndim, bool)]
+
+
+@pytest.mark.host_memory
+def test_a_mask_over_a_known_value_in_memory_of_the_host_is_read_by_numpy() -> None:
+    x = fg.Tensor([1.0, 2.0, 3.0]).realize()
+    assert x[np.array([True, False, True])].is_realized
 
 
 def test_a_mask_under_a_gradient_is_gathered() -> None:

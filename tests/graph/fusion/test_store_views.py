@@ -11,6 +11,8 @@ from fulgurite.aot.schedule import schedule
 from fulgurite.graph.fusion.machine import work_of
 from fulgurite.graph.fusion.store_views import WHY, _Views
 
+pytestmark = pytest.mark.device("hosts")
+
 
 def given(*shape: int, seed: int = 0) -> fg.Tensor:
     values = np.random.default_rng(seed).standard_normal(shape)
