@@ -205,6 +205,8 @@ class Decoder:
         """From the short vector to keys and to values, (heads, size, rank) each."""
         latent = self.config.latent
         assert latent is not None
+        if "kv_b" not in w:  # newer GGUF files have them apart
+            return w["k_b"].values().mT, w["v_b"].values()
         both = w["kv_b"].values().reshape(self.config.heads, -1, latent.rank)
         return both[:, : latent.plain], both[:, latent.plain :]
 
