@@ -92,6 +92,12 @@ class ModelConfig:
     eos: tuple[int, ...] = ()
 
     @property
+    def short_context(self) -> int:
+        """Tokens beyond which all of a text turns by other factors (longrope); 0 if none do."""
+        found = [r.original for r in (self.rope, self.local_rope) if r and r.short != r.long]
+        return min(found, default=0)
+
+    @property
     def cache_heads(self) -> int:
         """Heads of keys and values that are kept for each place."""
         return 1 if self.latent else self.kv_heads

@@ -254,6 +254,7 @@ class Engine:
             same = place.common(chunks)
             reused = sum(map(len, chunks[:same]))
             self.batch.truncate(place.slot, reused)
+            self.batch.expect(place.slot, len(request.ids))
             self.prompt_tokens += len(request.ids)
             self.reused_tokens += reused
             place.held = chunks[:same]
@@ -278,6 +279,8 @@ class Engine:
         request = place.request
         place.request, place.sampler, place.text = None, None, None
         place.waiting.clear()
+        while sum(map(len, place.held)) > self.batch.lengths[place.slot]:
+            place.held.pop()  # what failed left less in the cache
         self.batch.truncate(place.slot, sum(map(len, place.held)))
         if request is not None and not request.is_cancelled:
             request.deliver(last)
@@ -419,5 +422,6 @@ def _mean_hidden(decoder: Any, ids: fg.Tensor, weights: fg.Tensor) -> fg.Tensor:
     """The mean of the vectors of a text's tokens; those after its end see it but are not seen."""
     with fg.no_grad():
         places = fg.broadcast_to(fg.arange(ids.shape[1])[None], ids.shape)
-        found: fg.Tensor = (decoder.hidden(ids, places) * weights).sum(axis=1)
+        is_long = (weights[:, :, 0] > 0).sum(axis=1) > decoder.config.short_context
+        found: fg.Tensor = (decoder.hidden(ids, places, None, is_long) * weights).sum(axis=1)
         return found
