@@ -458,13 +458,23 @@ def _trie(words: list[str]) -> dict[str, Any]:
 _MACHINES: weakref.WeakKeyDictionary[Any, dict[str, Machine]] = weakref.WeakKeyDictionary()
 
 
+_WORDS: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+
+
 def words_of(model: Any) -> list[str]:
-    """The bytes that each token adds after another one, as letters."""
+    """The bytes that each token adds after another one, as letters; nothing for special ones."""
+    if model not in _WORDS:
+        _WORDS[model] = _words(model)
+    return _WORDS[model]
+
+
+def _words(model: Any) -> list[str]:
     inner, count = model.tokenizer.inner, model.config.vocabulary
     known = min(count, inner.get_vocab_size())
-    anchor = next(n for n in range(known) if model.tokenizer.decode([n]).strip().isalnum())
-    before = len(model.tokenizer.decode([anchor]))
-    texts = inner.decode_batch([[anchor, n] for n in range(known)], skip_special_tokens=True)
+    letters = (n for n in range(known) if model.tokenizer.decode([n]).strip().isalnum())
+    anchor = [n for n in (next(letters, None),) if n is not None]
+    before = len(model.tokenizer.decode(anchor))
+    texts = inner.decode_batch([[*anchor, n] for n in range(known)], skip_special_tokens=True)
     found = [
         _part(inner.id_to_token(n), text[before:]) if "�" in text else letters_of(text[before:])
         for n, text in enumerate(texts)
@@ -501,7 +511,7 @@ def machine_of(schema: Any, model: Any) -> Machine:
         raise SchemaError("the schema is no JSON, or too deep") from None
     kept = _MACHINES.setdefault(model, {})
     if name not in kept:
-        words = next((one.words for one in kept.values()), None) or words_of(model)
+        words = words_of(model)
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)), None)
         kept[name] = Machine(schema, words)

@@ -21,7 +21,7 @@ import fulgurite as fg
 from ..core.op import Array
 from ..errors import ArgumentError
 from .decoder import Cache, Decoder
-from .sampling import Sampler, SamplingOptions
+from .sampling import Sampler, SamplingOptions, most_likely
 
 CHUNKS = (512, 128, 16)  # tokens of a prompt that are read at once; a chunk may be filled up
 STEP = 256  # places by which a cache grows
@@ -42,6 +42,7 @@ class Token(NamedTuple):
     text: str
     logprob: float
     finish_reason: str | None = None
+    top: tuple[tuple[int, float], ...] = ()  # `top_logprobs` tokens, the most likely first
 
 
 def _of_slots(slots: int) -> Any:
@@ -374,15 +375,16 @@ class Generator:
         most = room if options.max_tokens is None else min(options.max_tokens, room)
         for number in range(most):
             chosen, logprob = sampler.choose(logits)
+            top = most_likely(logits, options.top_logprobs)
             if chosen in ends:
-                yield Token(chosen, text.end(), logprob, "stop")
+                yield Token(chosen, text.end(), logprob, "stop", top)
                 return
             piece, stopped = text.add(chosen)
             if stopped or number + 1 == most:
                 rest = "" if stopped else text.end()
-                yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length")
+                yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length", top)
                 return
-            yield Token(chosen, piece, logprob)
+            yield Token(chosen, piece, logprob, None, top)
             if self._turn is not turn:
                 raise ArgumentError(
                     "this Generator began another text, so the earlier one cannot go on",

@@ -43,6 +43,7 @@ class SamplingOptions:
     seed: int | None = None
     ignore_eos: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    top_logprobs: int = 0  # so many of the most likely tokens are told beside each
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -60,6 +61,7 @@ class SamplingOptions:
             "frequency_penalty": (abs(self.frequency_penalty) < 1e6, "below a million"),
             "stop": (all(isinstance(text, str) and text for text in self.stop), "no empty text"),
             "seed": (self.seed is None or self.seed >= 0, "0 or more"),
+            "top_logprobs": (self.top_logprobs >= 0, "0 (none) or more"),
         }
         for name, (is_right, word) in checks.items():
             if not is_right:
@@ -68,9 +70,9 @@ class SamplingOptions:
 
 _WHOLE, _REAL = ("a whole number", Integral), ("a number", Real)
 _TYPES: dict[str, tuple[str, Any]] = {
-    "max_tokens": _WHOLE, "top_k": _WHOLE, "seed": _WHOLE, "temperature": _REAL, "top_p": _REAL,
-    "min_p": _REAL, "repetition_penalty": _REAL, "presence_penalty": _REAL,
-    "frequency_penalty": _REAL, "stop": ("a text or several", Iterable),
+    "max_tokens": _WHOLE, "top_k": _WHOLE, "seed": _WHOLE, "top_logprobs": _WHOLE,
+    "temperature": _REAL, "top_p": _REAL, "min_p": _REAL, "repetition_penalty": _REAL,
+    "presence_penalty": _REAL, "frequency_penalty": _REAL, "stop": ("a text or several", Iterable),
     "ignore_eos": ("True or False", bool | np.bool_), "logit_bias": ("a mapping", Mapping),
 }  # fmt: skip
 
@@ -153,6 +155,17 @@ class Sampler:
             if 0 <= token < len(scores):
                 scores[token] += bias
         return scores
+
+
+def most_likely(logits: Array, count: int) -> tuple[tuple[int, float], ...]:
+    """The most likely tokens with their log probabilities, before any of the options."""
+    if count == 0:
+        return ()
+    places = _largest(logits, count)
+    places = places[np.argsort(-logits[places], kind="stable")]
+    shifted = logits.astype(np.float64) - float(logits.max())
+    found = shifted[places] - math.log(np.exp(shifted).sum())
+    return tuple(zip(places.tolist(), found.tolist(), strict=True))
 
 
 def _not_finite(value: Any) -> NonFiniteError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,10 @@ def test_a_seed_gives_the_same_text_and_a_prompt_is_not_read_twice(model: Model)
     assert all(t.finish_reason is None and t.logprob <= 0 for t in again[:-1])
     other = SamplingOptions(max_tokens=10, temperature=1.0, seed=8)
     assert [t.id for t in generator.generate(IDS, other)] != first
-    greedy = [t.id for t in generator.generate(IDS, GREEDY)]
+    told = list(generator.generate(IDS, replace(GREEDY, top_logprobs=3)))
+    assert all(len(t.top) == 3 and t.top[0][0] == t.id for t in told)
+    assert all(abs(t.top[0][1] - t.logprob) < 1e-5 for t in told)
+    greedy = [t.id for t in told]
     ids = list(IDS)
     for token in greedy[:3]:
         assert int(whole(model, ids).argmax()) == token
