@@ -134,11 +134,36 @@ def _kinds(schema: dict[str, Any], other: Any = None) -> list[str]:
     kinds = schema.get("type", other)
     kinds = kinds if isinstance(kinds, list) else [kinds]
     for kind in kinds:
+        if kind is None:
+            raise SchemaError("a part of the schema has no 'type'")
         if not isinstance(kind, str) or kind not in WORDS:
             raise SchemaError(f"'type' is {str(kind)[:60]!r}, which is none")
     if not kinds:
         raise SchemaError("'type' must not be empty")
     return kinds
+
+
+def _words_of_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """A schema and its words that forbid something; an error for those that cannot be together."""
+    words = {word for word in schema if word not in SILENT}
+    if not words & {"type", "properties"} and schema.get("additionalProperties", True) is not True:
+        words.add("additionalProperties")
+    if "allOf" in words:  # of one schema, as some libraries write a reference with a default
+        schema, words = _only(schema["allOf"]), words - {"allOf"} | {"anyOf"}
+    if unknown := sorted(words & {"oneOf", "not", "if"}):
+        raise SchemaError(f"the schema's word {unknown[0]!r} is not supported here")
+    for word in ("$ref", "anyOf"):
+        if word in words and len(words) > 1:
+            other = sorted(words - {word})[0]
+            raise SchemaError(f"'{word}' must not have {other[:60]!r} beside it")
+    return schema, words
+
+
+def _only(some: Any) -> dict[str, Any]:
+    """A choice of one schema: what 'allOf' of one is."""
+    if not isinstance(some, list) or len(some) != 1:
+        raise SchemaError("'allOf' must be a list of one schema")
+    return {"anyOf": some}
 
 
 def _values(schema: dict[str, Any]) -> list[str]:
@@ -216,16 +241,7 @@ class Grammar:
             return self.anything
         if not isinstance(schema, dict) or depth > 50:
             raise SchemaError("a part of the schema is no object, or is too deep")
-        words = {word for word in schema if word not in SILENT}
-        if (
-            not words & {"type", "properties"}
-            and schema.get("additionalProperties", True) is not True
-        ):
-            words.add("additionalProperties")
-        for word in ("$ref", "anyOf"):
-            if word in words and len(words) > 1:
-                other = sorted(words - {word})[0]
-                raise SchemaError(f"'{word}' must not have {other[:60]!r} beside it")
+        schema, words = _words_of_schema(schema)
         if "$ref" in words:
             return self._reference(schema["$ref"], depth)
         if words & {"enum", "const", "anyOf"}:
@@ -327,6 +343,10 @@ class Grammar:
         found: list[Sequence] = [(_text("[]"),)] if least == 0 else []
         return found if most == 0 else [*found, (_text("["), item, rest)]
 
+    def escape(self, letters: frozenset[str]) -> None:
+        """Write characters of the schema's own texts that these letters cannot write as escapes."""
+        self.rules = [[_escaped(one, letters) for one in some] for some in self.rules]
+
     def prune(self, letters: frozenset[str] | None) -> None:
         """Leave only alternatives that can be written, with these letters alone if given."""
         ends: set[int] = set()  # rules that can be written
@@ -350,6 +370,22 @@ class Grammar:
         self.rules = [[one for one in some if all(map(is_writable, one))] for some in self.rules]
 
 
+def _escaped(sequence: Sequence, letters: frozenset[str]) -> Sequence:
+    """A sequence with what cannot be written as `\\u00e9`: beyond ASCII all is within strings."""
+
+    def text(symbol: Symbol) -> Symbol:
+        kind, what = symbol
+        if kind != "text" or letters.issuperset(what):
+            return symbol
+        parts = what.encode("latin-1").decode()
+        return _text("".join(
+            own if one.isascii() or letters.issuperset(own) else json.dumps(one)[1:-1]
+            for one in parts for own in (letters_of(one),)
+        ))  # fmt: skip
+
+    return tuple(map(text, sequence))
+
+
 def _meets(letters: frozenset[str]) -> Callable[[str], bool]:
     return lambda some: not letters.isdisjoint(some)
 
@@ -359,7 +395,10 @@ class Machine:
 
     def __init__(self, schema: Any, words: list[str]) -> None:
         self.grammar, self.words = Grammar(schema), words
-        self.grammar.prune(frozenset("".join(words)) if words else None)
+        letters = frozenset("".join(words)) if words else None
+        if letters is not None:  # what they cannot write of the schema's own texts
+            self.grammar.escape(letters)
+        self.grammar.prune(letters)
         self.trie: dict[str, Any] = _trie(words)
         self._stacks = weakref.WeakValueDictionary[tuple[Symbol, Rest], Stack]()
         self._ways: dict[States, dict[str, list[Rest]]] = {}
