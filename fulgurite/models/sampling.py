@@ -25,6 +25,7 @@ LEAST_TEMPERATURE = 1e-30  # less is the same
 FIRST_OF_TOP_P = 64  # tokens that are tried first; eight times as many as long as they are too few
 GROUP = 32  # scores whose largest one stands for them
 BLOCK = 512  # chances that are summed first
+MOST_BIAS = 1e6  # beyond that numbers of tokens that come are rounded away
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ def _check_types(options: SamplingOptions) -> None:
             raise ArgumentError(
                 f"logit_bias has {bias!r:.60} for {token!r:.60}", "give a number for a token's id"
             )
+        if not bias <= MOST_BIAS:  # nor is a NaN; minus infinity forbids a token
+            raise ArgumentError(
+                f"logit_bias has {bias!r} for {token}", f"give {MOST_BIAS:.0e} at most"
+            )
 
 
 class Sampler:
@@ -118,7 +123,7 @@ class Sampler:
             scores = np.where(allowed, scores, np.float32(-np.inf))
         best = int(scores.argmax())  # which is a NaN if there is one
         if not np.isfinite(scores[best]):
-            raise _not_finite(scores[best])
+            raise _not_finite(scores[best], logits)
         chosen = best if self.options.temperature == 0 else self._drawn(scores, scores[best])
         if not self.is_plain:
             self.seen.add(chosen)
@@ -168,7 +173,11 @@ def most_likely(logits: Array, count: int) -> tuple[tuple[int, float], ...]:
     return tuple(zip(places.tolist(), found.tolist(), strict=True))
 
 
-def _not_finite(value: Any) -> NonFiniteError:
+def _not_finite(value: Any, logits: Array | None = None) -> Exception:
+    if logits is not None and value == -np.inf and np.isfinite(logits.max()):
+        return ArgumentError(
+            "logit_bias, or what may come here, forbids every token", "leave one that may be chosen"
+        )
     return NonFiniteError(
         f"the largest of a model's logits is {value}",
         "its weights may be damaged; fg.config(check_nan=True) names the line",

@@ -194,3 +194,14 @@ def test_the_most_likely_tokens_come_with_their_log_probabilities(count: int) ->
     assert most_likely(logits, 0) == ()
     with pytest.raises(ArgumentError, match="top_logprobs"):
         SamplingOptions(top_logprobs=-1)
+
+
+def test_a_bias_that_is_no_number_or_leaves_no_token_is_said() -> None:
+    for bias in (float("nan"), float("inf"), 1e39):
+        with pytest.raises(ArgumentError, match="logit_bias"):
+            SamplingOptions(logit_bias={3: bias})
+    none = SamplingOptions(temperature=0, logit_bias=dict.fromkeys(range(4), -float("inf")))
+    with pytest.raises(ArgumentError, match="every token"):
+        Sampler(none).choose(np.zeros(4, np.float32))
+    with pytest.raises(NonFiniteError):
+        Sampler(none).choose(np.full(4, -np.inf, np.float32))
