@@ -189,6 +189,7 @@ class Grammar:
     rules: list[list[Sequence]] = field(default_factory=list)
     named: dict[str, Symbol] = field(default_factory=dict)  # by the text of what is referred to
     same: dict[Any, Any] = field(default_factory=dict)  # equal rules, arrays and members are one
+    open: set[str] = field(default_factory=set)  # those that are referred to and being read
 
     def __post_init__(self) -> None:
         space = self.rule([(), (_text(" "),)])
@@ -219,7 +220,7 @@ class Grammar:
         self.rules[self.anything[1]] = [
             *values, *self._free(self.anything), *self._array(self.anything, 0, _NO_BOUND),
         ]  # fmt: skip
-        self.start: Symbol = self.schema(self.root, 0)
+        self.start: Symbol = self._reference("#", -1)
 
     def rule(self, alternatives: list[Sequence] | None = None) -> Symbol:
         """A new rule."""
@@ -261,7 +262,8 @@ class Grammar:
             raise SchemaError(f"{others[0][:60]!r} is not supported beside 'enum' or 'const'")
         return self.rule([(_text(text),) for text in _values(schema)])
 
-    def _reference(self, name: Any, depth: int) -> Symbol:
+    def _target(self, name: Any) -> Any:
+        """What a reference names."""
         if not isinstance(name, str) or not (name == "#" or name.startswith("#/")):
             raise SchemaError("'$ref' must be # or begin with #/")
         target = self.root
@@ -273,10 +275,16 @@ class Grammar:
                 target = target.get(part) if isinstance(target, dict) else None
         if target is None:
             raise SchemaError(f"'$ref' names {name[:60]!r}, which the schema does not have")
+        return target
+
+    def _reference(self, name: Any, depth: int) -> Symbol:
+        target = self._target(name)
         text = _written(target)
         if text not in self.named:
             self.named[text] = symbol = self.rule()
+            self.open.add(text)
             self.rules[symbol[1]] = [(self.schema(target, depth + 1),)]
+            self.open.discard(text)
         return self.named[text]
 
     def _typed(self, schema: dict[str, Any], words: set[str], depth: int) -> list[Sequence]:
@@ -308,11 +316,29 @@ class Grammar:
         more = schema.get("additionalProperties", True)
         if not properties:
             return [(_text("{}"),)] if more is False else self._free(self.schema(more, depth + 1))
-        parts: list[Symbol] = []
+        members: list[tuple[Sequence, bool]] = []
         for name, one in properties.items():
-            parts += [*(self.comma if parts else ()), _text(_written(name))]
-            parts += [*self.colon, self.schema(one, depth + 1)]
-        return [(_text("{"), *parts, _text("}"))]
+            may_lack = name not in required and self._is_within(one)
+            value = self.schema(one, depth + 1)
+            members.append(((_text(_written(name)), *self.colon, value), may_lack))
+        return [(_text("{"), *self._members(members))]
+
+    def _is_within(self, schema: Any) -> bool:
+        """True if a schema is a reference to one that it is itself a part of."""
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return False
+        return _written(self._target(schema["$ref"])) in self.open
+
+    def _members(self, members: list[tuple[Sequence, bool]]) -> Sequence:
+        """Members and the bracket behind them; some may be left out, or nests would not end."""
+        first: Sequence = (_text("}"),)  # before any member is written
+        later = first  # and after one
+        for member, may_lack in reversed(members):
+            now, then = (*member, *later), (*self.comma, *member, *later)
+            if may_lack:
+                now, then = (self.rule([now, first]),), (self.rule([then, later]),)
+            first, later = now, then
+        return first
 
     def _free(self, value: Symbol) -> list[Sequence]:
         """Members of any names."""

@@ -118,6 +118,24 @@ def test_what_no_letter_can_write_is_escaped() -> None:
     assert accepts({"const": values}, json.dumps(values, ensure_ascii=False))
 
 
+def test_nests_may_end_where_a_property_is_not_required() -> None:
+    sides: dict[str, Any] = {"left": {"$ref": "#"}, "value": {"type": "integer"},
+                             "right": {"$ref": "#"}}  # fmt: skip
+    tree = {"type": "object", "properties": sides, "required": ["value"]}
+    one, two = '{"value": 1}', '{"left":{"value":1}, "value":2}'
+    for text in (one, two, '{"left": {"value":1},"value":2, "right":{"value":3}}',
+                 '{"value":1,"right":{"value":2,"right":{"value":3}}}'):  # fmt: skip
+        assert accepts(tree, text), text
+    for text in ("{}", '{"left":{}}', '{"right":{"value":1},"value":2}', '{,"value":1}'):
+        assert not accepts(tree, text), text
+    chain = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    assert accepts(chain, "{}") and accepts(chain, '{"next": {"next":{}}}')
+    flat = {"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}}
+    assert not accepts(flat, "{}") and accepts(flat, '{"a":null,"b":null}')  # all, as ever
+    with pytest.raises(SchemaError, match="no text"):
+        Machine(chain | {"required": ["next"]}, [])
+
+
 def test_all_of_one_schema_is_that_schema() -> None:
     schema = {"$defs": {"a": {"type": "null"}}, "allOf": [{"$ref": "#/$defs/a"}], "default": None}
     assert accepts(schema, "null") and not accepts(schema, "1")
