@@ -191,6 +191,9 @@ def _windows(
 ) -> tuple[int, ...]:
     """How far each layer looks back; older files do not name layers, they say where to begin."""
     named = f.items("layer_types")
+    if named is None and known.windows == "five of six" and "sliding_window_pattern" in f:
+        every = f.whole("sliding_window_pattern", most=MOST_LAYERS)
+        return tuple(0 if (number + 1) % every == 0 else window for number in range(layers))
     if named is not None or known.windows not in ASKED:
         return windows_of(known.windows, window, layers, named)
     start = f.whole("max_window_layers", 28, least=0, most=MOST_LAYERS)

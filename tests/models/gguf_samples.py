@@ -70,6 +70,9 @@ def metadata_of(c: dict[str, Any], **other: Any) -> dict[str, Any]:
         "attn_logit_softcapping": "attn_logit_softcapping",
         "final_logit_softcapping": "final_logit_softcapping",
         "first_k_dense_replace": "leading_dense_block_count",
+        "intermediate_size": "feed_forward_length",
+        "moe_intermediate_size": "expert_feed_forward_length",
+        "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     }.items():  # fmt: skip
         if c.get(ours):
             found[theirs] = c[ours]

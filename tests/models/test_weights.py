@@ -261,6 +261,8 @@ def test_gemma_with_pictures_has_what_its_file_leaves_out() -> None:
     assert (config.rope.theta, config.rope.kind, config.rope.factor) == (1e6, "linear", 8.0)
     assert (config.local_rope.theta, config.local_rope.kind) == (10000.0, "default")
     assert config.windows[:7] == (1024,) * 5 + (0, 1024) and config.tied
+    data["text_config"] = inner | {"sliding_window_pattern": 3}
+    assert from_hf(data).windows[:4] == (1024, 1024, 0, 1024)
 
 
 @pytest.mark.parametrize("kind, windows", [
