@@ -154,8 +154,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     generator = Generator(model, draft_of(arguments))
     generator.check(ids)
     print(text, end="", flush=True)
-    _stream(generator, ids, options)
-    return 0
+    return 130 if _stream(generator, ids, options)[1] else 0
 
 
 def _prompt(arguments: argparse.Namespace) -> str:
@@ -197,10 +196,10 @@ def read_template(path: str | None) -> str | None:
     return read_text(path)
 
 
-def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> str:
-    """Print tokens as they come, and how fast they did; their text."""
+def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> tuple[str, bool]:
+    """Print tokens as they come, and how fast they did; their text, and if Ctrl-C ended it."""
     start = time.perf_counter()
-    first, count, parts = start, 0, []
+    first, count, parts, is_stopped = start, 0, list[str](), False
     try:
         for token in generator.generate(ids, options):
             first = first if count else time.perf_counter()
@@ -208,6 +207,7 @@ def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> s
             parts.append(token.text)
             print(token.text, end="", flush=True)
     except KeyboardInterrupt:
+        is_stopped = True
         print(" [stopped]", end="")
     print(flush=True)
     end = time.perf_counter()
@@ -216,7 +216,7 @@ def _stream(generator: Generator, ids: list[int], options: SamplingOptions) -> s
         f"[{len(ids)} tokens read, first token after {first - start:.2f} s, {count} written{rate}]",
         file=sys.stderr,
     )
-    return "".join(parts)
+    return "".join(parts), is_stopped
 
 
 def _chat(arguments: argparse.Namespace) -> int:
@@ -301,4 +301,4 @@ class Chat:
             raise ArgumentError(
                 f"the conversation has {len(ids)} tokens, the model reads {model.config.context}"
             )
-        return _stream(self.generator, ids, self.options)
+        return _stream(self.generator, ids, self.options)[0]

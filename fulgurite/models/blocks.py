@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import fulgurite as fg
 
+from ..errors import ArgumentError
 from ..io.files import Path, Refusal, path_of, reading
 from .config import activation_of
 from .decoder import ACTIVATIONS
@@ -156,6 +157,11 @@ def layer(
 def patches(image: fg.Tensor, weight: fg.Tensor, bias: fg.Tensor | None) -> fg.Tensor:
     """Images (batch, channels, height, width) in squares, each as a vector: (batch, squares, n)."""
     size = weight.shape[-1]
+    if image.ndim != 4 or image.shape[2] % size or image.shape[3] % size:
+        raise ArgumentError(
+            f"images of {image.shape} cannot be cut into squares of {size}",
+            "give (batch, channels, height, width) in whole squares",
+        )
     found: fg.Tensor = fg.nn.functional.conv2d(image, weight, bias, stride=size)
     return found.reshape(*found.shape[:2], -1).mT
 

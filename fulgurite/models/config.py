@@ -7,7 +7,7 @@ a number belongs, is a `Refusal` that names the field; nothing of a file is exec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isfinite, log
 from typing import Any
@@ -92,6 +92,12 @@ class ModelConfig:
     eos: tuple[int, ...] = ()
 
     @property
+    def short_context(self) -> int:
+        """Tokens beyond which all of a text turns by other factors (longrope); 0 if none do."""
+        found = [r.original for r in (self.rope, self.local_rope) if r and r.short != r.long]
+        return min(found, default=0)
+
+    @property
     def cache_heads(self) -> int:
         """Heads of keys and values that are kept for each place."""
         return 1 if self.latent else self.kv_heads
@@ -112,7 +118,7 @@ class Architecture:
     activation: str = "silu"
     theta: float = 10000.0
     tied: bool = False
-    windows: str = "none"  # all, every second, five of six, or named
+    windows: str = "none"  # all, every second, five of six, or one of `ASKED`
     scaled_embedding: bool = False
     rope: bool = True
     pairs: bool = False  # of GGUF files, whose weights were put in another order
@@ -124,13 +130,13 @@ class Architecture:
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": Architecture(pairs=True),
-    "smollm3": Architecture(windows="late", theta=2e6, tied=True, pairs=True, unturned_every=4),
+    "smollm3": Architecture(windows="unturned", theta=2e6, tied=True, pairs=True, unturned_every=4),
     "mistral": Architecture(windows="all"),
     "mixtral": Architecture(windows="all", theta=1e6),
     "qwen2": Architecture(windows="late"),
     "qwen3": Architecture(windows="late"),
-    "qwen2_moe": Architecture(windows="late", normalised_experts=False),
-    "qwen3_moe": Architecture(windows="late", normalised_experts=False),
+    "qwen2_moe": Architecture(windows="early even", normalised_experts=False),
+    "qwen3_moe": Architecture(windows="asked", normalised_experts=False),
     "gemma": Architecture("rms1", "gelu_pytorch_tanh", tied=True, scaled_embedding=True),
     "gemma2": Architecture(
         "rms1", "gelu_pytorch_tanh", tied=True, windows="every second", scaled_embedding=True
@@ -144,6 +150,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "deepseek_v2": Architecture(normalised_experts=False, pairs=True),
     "deepseek_v3": Architecture(expert_scores="sigmoid", pairs=True),
 }
+ASKED = ("late", "early even", "asked", "unturned")  # windows only if 'use_sliding_window' is true
 ALIASES = {"gemma3_text": "gemma3", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu",
@@ -179,6 +186,24 @@ def windows_of(rule: str, window: int, layers: int, named: list[Any] | None) -> 
     return tuple(0 if n % period == without else window for n in range(layers))
 
 
+def _windows(
+    f: Fields, known: Architecture, window: int, layers: int, unturned: frozenset[int]
+) -> tuple[int, ...]:
+    """How far each layer looks back; older files do not name layers, they say where to begin."""
+    named = f.items("layer_types")
+    if named is None and known.windows == "five of six" and "sliding_window_pattern" in f:
+        every = f.whole("sliding_window_pattern", most=MOST_LAYERS)
+        return tuple(0 if (number + 1) % every == 0 else window for number in range(layers))
+    if named is not None or known.windows not in ASKED:
+        return windows_of(known.windows, window, layers, named)
+    start = f.whole("max_window_layers", 28, least=0, most=MOST_LAYERS)
+    having: Collection[int] = {
+        "late": range(start, layers), "early even": range(0, min(start, layers), 2),
+        "asked": range(layers), "unturned": unturned,
+    }[known.windows]  # fmt: skip
+    return tuple(window if number in having else 0 for number in range(layers))
+
+
 def unturned_of(known: Architecture, layers: int, turns: list[Any] | None) -> frozenset[int]:
     """Layers whose heads do not turn; `turns` has a 0 for each of them."""
     every = known.unturned_every
@@ -197,12 +222,19 @@ _GPT2 = {  # its own names of fields
 }  # fmt: skip
 
 
+_GEMMA3: dict[str, Any] = {  # what files of Gemma 3 with pictures leave out
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "rope_theta": 1e6,
+    "rope_local_base_freq": 10000.0, "sliding_window": 4096,
+}  # fmt: skip
+
+
 def from_hf(data: Mapping[str, Any]) -> ModelConfig:
     """The configuration that a `config.json` of Hugging Face's libraries describes."""
     f = Fields(data)
     name, known = architecture_of(f.text("model_type"))
     if "text_config" in f:
-        f = f.part("text_config")
+        f = _of_text(f, name)
     if name == "gpt2":
         f = Fields({_GPT2.get(key, key): value for key, value in f.data.items()})
     width = f.whole("hidden_size", most=LARGEST)
@@ -222,11 +254,14 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         every = f.inner("rope_parameters", "rope_scaling").number("mscale_all_dim", 0.0)
         scale *= _stretch(rope.factor, every) ** 2 if every else 1.0
     window = f.whole("sliding_window", 0, least=0, most=LARGEST)
-    if known.windows == "late" and not f.flag("use_sliding_window", False):
+    if known.windows in ASKED and not f.flag("use_sliding_window", False):
         window = 0
+    unturned = unturned_of(known, layers, f.items("no_rope_layers"))
     activation = f.first(
         ("hidden_activation", "hidden_act", "activation_function"), known.activation
     )
+    if name == "gemma" and activation == "gelu":  # its first files say so and mean the other one
+        activation = known.activation
     return ModelConfig(
         architecture=name,
         vocabulary=f.whole("vocab_size", most=LARGEST),
@@ -241,8 +276,8 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         activation=activation_of(activation),
         rope=rope,
         local_rope=local,
-        windows=windows_of(known.windows, window, layers, f.items("layer_types")),
-        unturned=unturned_of(known, layers, f.items("no_rope_layers")),
+        windows=_windows(f, known, window, layers, unturned),
+        unturned=unturned,
         scale=scale,
         is_scaled_by_layer=f.flag("scale_attn_by_inverse_layer_idx", False),
         score_cap=f.number("attn_logit_softcapping", 0.0),
@@ -254,6 +289,16 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         bos=f.token("bos_token_id"),
         eos=f.tokens("eos_token_id"),
     )
+
+
+def _of_text(f: Fields, name: str) -> Fields:
+    """The fields of the text's part of a model of text and pictures. Those that `transformers`
+    takes as given are not in its file; the ids of tokens may be beside it."""
+    part = f.part("text_config")
+    beside = {key: f.data[key] for key in ("bos_token_id", "eos_token_id") if key in f}
+    given = _GEMMA3 if name == "gemma3" else {}
+    own = {key: value for key, value in part.data.items() if value is not None}
+    return Fields({**given, **beside, **own}, part.where)
 
 
 def _divides(part: int, whole: int) -> int:

@@ -134,11 +134,36 @@ def _kinds(schema: dict[str, Any], other: Any = None) -> list[str]:
     kinds = schema.get("type", other)
     kinds = kinds if isinstance(kinds, list) else [kinds]
     for kind in kinds:
+        if kind is None:
+            raise SchemaError("a part of the schema has no 'type'")
         if not isinstance(kind, str) or kind not in WORDS:
             raise SchemaError(f"'type' is {str(kind)[:60]!r}, which is none")
     if not kinds:
         raise SchemaError("'type' must not be empty")
     return kinds
+
+
+def _words_of_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """A schema and its words that forbid something; an error for those that cannot be together."""
+    words = {word for word in schema if word not in SILENT}
+    if not words & {"type", "properties"} and schema.get("additionalProperties", True) is not True:
+        words.add("additionalProperties")
+    if "allOf" in words:  # of one schema, as some libraries write a reference with a default
+        schema, words = _only(schema["allOf"]), words - {"allOf"} | {"anyOf"}
+    if unknown := sorted(words & {"oneOf", "not", "if"}):
+        raise SchemaError(f"the schema's word {unknown[0]!r} is not supported here")
+    for word in ("$ref", "anyOf"):
+        if word in words and len(words) > 1:
+            other = sorted(words - {word})[0]
+            raise SchemaError(f"'{word}' must not have {other[:60]!r} beside it")
+    return schema, words
+
+
+def _only(some: Any) -> dict[str, Any]:
+    """A choice of one schema: what 'allOf' of one is."""
+    if not isinstance(some, list) or len(some) != 1:
+        raise SchemaError("'allOf' must be a list of one schema")
+    return {"anyOf": some}
 
 
 def _values(schema: dict[str, Any]) -> list[str]:
@@ -164,6 +189,7 @@ class Grammar:
     rules: list[list[Sequence]] = field(default_factory=list)
     named: dict[str, Symbol] = field(default_factory=dict)  # by the text of what is referred to
     same: dict[Any, Any] = field(default_factory=dict)  # equal rules, arrays and members are one
+    open: set[str] = field(default_factory=set)  # those that are referred to and being read
 
     def __post_init__(self) -> None:
         space = self.rule([(), (_text(" "),)])
@@ -194,7 +220,7 @@ class Grammar:
         self.rules[self.anything[1]] = [
             *values, *self._free(self.anything), *self._array(self.anything, 0, _NO_BOUND),
         ]  # fmt: skip
-        self.start: Symbol = self.schema(self.root, 0)
+        self.start: Symbol = self._reference("#", -1)
 
     def rule(self, alternatives: list[Sequence] | None = None) -> Symbol:
         """A new rule."""
@@ -216,16 +242,7 @@ class Grammar:
             return self.anything
         if not isinstance(schema, dict) or depth > 50:
             raise SchemaError("a part of the schema is no object, or is too deep")
-        words = {word for word in schema if word not in SILENT}
-        if (
-            not words & {"type", "properties"}
-            and schema.get("additionalProperties", True) is not True
-        ):
-            words.add("additionalProperties")
-        for word in ("$ref", "anyOf"):
-            if word in words and len(words) > 1:
-                other = sorted(words - {word})[0]
-                raise SchemaError(f"'{word}' must not have {other[:60]!r} beside it")
+        schema, words = _words_of_schema(schema)
         if "$ref" in words:
             return self._reference(schema["$ref"], depth)
         if words & {"enum", "const", "anyOf"}:
@@ -245,7 +262,8 @@ class Grammar:
             raise SchemaError(f"{others[0][:60]!r} is not supported beside 'enum' or 'const'")
         return self.rule([(_text(text),) for text in _values(schema)])
 
-    def _reference(self, name: Any, depth: int) -> Symbol:
+    def _target(self, name: Any) -> Any:
+        """What a reference names."""
         if not isinstance(name, str) or not (name == "#" or name.startswith("#/")):
             raise SchemaError("'$ref' must be # or begin with #/")
         target = self.root
@@ -257,10 +275,16 @@ class Grammar:
                 target = target.get(part) if isinstance(target, dict) else None
         if target is None:
             raise SchemaError(f"'$ref' names {name[:60]!r}, which the schema does not have")
+        return target
+
+    def _reference(self, name: Any, depth: int) -> Symbol:
+        target = self._target(name)
         text = _written(target)
         if text not in self.named:
             self.named[text] = symbol = self.rule()
+            self.open.add(text)
             self.rules[symbol[1]] = [(self.schema(target, depth + 1),)]
+            self.open.discard(text)
         return self.named[text]
 
     def _typed(self, schema: dict[str, Any], words: set[str], depth: int) -> list[Sequence]:
@@ -292,11 +316,29 @@ class Grammar:
         more = schema.get("additionalProperties", True)
         if not properties:
             return [(_text("{}"),)] if more is False else self._free(self.schema(more, depth + 1))
-        parts: list[Symbol] = []
+        members: list[tuple[Sequence, bool]] = []
         for name, one in properties.items():
-            parts += [*(self.comma if parts else ()), _text(_written(name))]
-            parts += [*self.colon, self.schema(one, depth + 1)]
-        return [(_text("{"), *parts, _text("}"))]
+            may_lack = name not in required and self._is_within(one)
+            value = self.schema(one, depth + 1)
+            members.append(((_text(_written(name)), *self.colon, value), may_lack))
+        return [(_text("{"), *self._members(members))]
+
+    def _is_within(self, schema: Any) -> bool:
+        """True if a schema is a reference to one that it is itself a part of."""
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return False
+        return _written(self._target(schema["$ref"])) in self.open
+
+    def _members(self, members: list[tuple[Sequence, bool]]) -> Sequence:
+        """Members and the bracket behind them; some may be left out, or nests would not end."""
+        first: Sequence = (_text("}"),)  # before any member is written
+        later = first  # and after one
+        for member, may_lack in reversed(members):
+            now, then = (*member, *later), (*self.comma, *member, *later)
+            if may_lack:
+                now, then = (self.rule([now, first]),), (self.rule([then, later]),)
+            first, later = now, then
+        return first
 
     def _free(self, value: Symbol) -> list[Sequence]:
         """Members of any names."""
@@ -327,6 +369,10 @@ class Grammar:
         found: list[Sequence] = [(_text("[]"),)] if least == 0 else []
         return found if most == 0 else [*found, (_text("["), item, rest)]
 
+    def escape(self, letters: frozenset[str]) -> None:
+        """Write characters of the schema's own texts that these letters cannot write as escapes."""
+        self.rules = [[_escaped(one, letters) for one in some] for some in self.rules]
+
     def prune(self, letters: frozenset[str] | None) -> None:
         """Leave only alternatives that can be written, with these letters alone if given."""
         ends: set[int] = set()  # rules that can be written
@@ -350,6 +396,22 @@ class Grammar:
         self.rules = [[one for one in some if all(map(is_writable, one))] for some in self.rules]
 
 
+def _escaped(sequence: Sequence, letters: frozenset[str]) -> Sequence:
+    """A sequence with what cannot be written as `\\u00e9`: beyond ASCII all is within strings."""
+
+    def text(symbol: Symbol) -> Symbol:
+        kind, what = symbol
+        if kind != "text" or letters.issuperset(what):
+            return symbol
+        parts = what.encode("latin-1").decode()
+        return _text("".join(
+            own if one.isascii() or letters.issuperset(own) else json.dumps(one)[1:-1]
+            for one in parts for own in (letters_of(one),)
+        ))  # fmt: skip
+
+    return tuple(map(text, sequence))
+
+
 def _meets(letters: frozenset[str]) -> Callable[[str], bool]:
     return lambda some: not letters.isdisjoint(some)
 
@@ -359,7 +421,10 @@ class Machine:
 
     def __init__(self, schema: Any, words: list[str]) -> None:
         self.grammar, self.words = Grammar(schema), words
-        self.grammar.prune(frozenset("".join(words)) if words else None)
+        letters = frozenset("".join(words)) if words else None
+        if letters is not None:  # what they cannot write of the schema's own texts
+            self.grammar.escape(letters)
+        self.grammar.prune(letters)
         self.trie: dict[str, Any] = _trie(words)
         self._stacks = weakref.WeakValueDictionary[tuple[Symbol, Rest], Stack]()
         self._ways: dict[States, dict[str, list[Rest]]] = {}
@@ -458,13 +523,23 @@ def _trie(words: list[str]) -> dict[str, Any]:
 _MACHINES: weakref.WeakKeyDictionary[Any, dict[str, Machine]] = weakref.WeakKeyDictionary()
 
 
+_WORDS: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+
+
 def words_of(model: Any) -> list[str]:
-    """The bytes that each token adds after another one, as letters."""
+    """The bytes that each token adds after another one, as letters; nothing for special ones."""
+    if model not in _WORDS:
+        _WORDS[model] = _words(model)
+    return _WORDS[model]
+
+
+def _words(model: Any) -> list[str]:
     inner, count = model.tokenizer.inner, model.config.vocabulary
     known = min(count, inner.get_vocab_size())
-    anchor = next(n for n in range(known) if model.tokenizer.decode([n]).strip().isalnum())
-    before = len(model.tokenizer.decode([anchor]))
-    texts = inner.decode_batch([[anchor, n] for n in range(known)], skip_special_tokens=True)
+    letters = (n for n in range(known) if model.tokenizer.decode([n]).strip().isalnum())
+    anchor = [n for n in (next(letters, None),) if n is not None]
+    before = len(model.tokenizer.decode(anchor))
+    texts = inner.decode_batch([[*anchor, n] for n in range(known)], skip_special_tokens=True)
     found = [
         _part(inner.id_to_token(n), text[before:]) if "�" in text else letters_of(text[before:])
         for n, text in enumerate(texts)
@@ -501,7 +576,7 @@ def machine_of(schema: Any, model: Any) -> Machine:
         raise SchemaError("the schema is no JSON, or too deep") from None
     kept = _MACHINES.setdefault(model, {})
     if name not in kept:
-        words = next((one.words for one in kept.values()), None) or words_of(model)
+        words = words_of(model)
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)), None)
         kept[name] = Machine(schema, words)

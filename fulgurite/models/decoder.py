@@ -45,6 +45,7 @@ class Cache:
     slots: int
     at: fg.Tensor
     rows: fg.Tensor | None = None
+    is_long: fg.Tensor | None = None  # of each row: is its text beyond the original context?
 
     @staticmethod
     def of(
@@ -53,12 +54,13 @@ class Cache:
         slots: int,
         places: fg.Tensor,
         rows: fg.Tensor | None,
+        is_long: fg.Tensor | None = None,
     ) -> Cache:
         """A cache for tokens at places (batch, length) of some slots."""
         capacity = keys[0].shape[1] // slots
         which = fg.arange(slots) if rows is None else fg.clip(rows, 0, slots - 1)
         at = (which[:, None] * capacity + places).reshape(-1).contiguous()
-        return Cache(keys, values, slots, at, None if rows is None else which)
+        return Cache(keys, values, slots, at, None if rows is None else which, is_long)
 
     @property
     def capacity(self) -> int:
@@ -97,14 +99,21 @@ class Decoder:
         ids: fg.Tensor,
         places: fg.Tensor,
         cache: Cache | None = None,
+        is_long: fg.Tensor | None = None,
     ) -> fg.Tensor:
-        """A vector for each token, which has seen the tokens before it, here and in the cache."""
+        """A vector for each token, which has seen the tokens before it, here and in the cache.
+
+        Without a cache `is_long` says which texts are beyond the original context; None: all that
+        reach it.
+        """
         c = self.config
         h = self.top["embed"].rows(ids) * c.embedding_scale
         if "places" in self.top:
             h = h + self.top["places"].rows(fg.clip(places, 0, c.context - 1))
         h = h.contiguous()  # tokens are looked up once, before a cache is written
-        ropes = {rope: angles(rope, places) for rope in {c.rope, c.local_rope} - {None} if rope}
+        long = is_long if cache is None else cache.is_long
+        both = {c.rope, c.local_rope} - {None}
+        ropes = {rope: angles(rope, places, long) for rope in both if rope}
         for number, w in enumerate(self.layers):
             rope = c.local_rope if c.local_rope and c.windows[number] else c.rope
             rope = None if number in c.unturned else rope
@@ -205,6 +214,8 @@ class Decoder:
         """From the short vector to keys and to values, (heads, size, rank) each."""
         latent = self.config.latent
         assert latent is not None
+        if "kv_b" not in w:  # newer GGUF files have them apart
+            return w["k_b"].values().mT, w["v_b"].values()
         both = w["kv_b"].values().reshape(self.config.heads, -1, latent.rank)
         return both[:, : latent.plain], both[:, latent.plain :]
 

@@ -18,6 +18,7 @@ from .blocks import BERT, Scope, Sizes, attention, layer, opened, split_heads
 from .config import Rope
 from .decoder import ACTIVATIONS
 from .fields import Fields
+from .generate import tokens_of
 from .rope import angles, turned
 from .tokens import Tokenizer, from_folder
 
@@ -27,8 +28,9 @@ Run = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
 class Encoder:
     """An encoder: call it with ids and a mask, or `embed` texts."""
 
-    def __init__(self, path: str, width: int, run: Run, context: int) -> None:
+    def __init__(self, path: str, width: int, run: Run, context: int, vocabulary: int) -> None:
         self.path, self.width, self.context = path, width, context
+        self.vocabulary = vocabulary
         self._run = run
         self._tokenizer: Tokenizer | None = None
 
@@ -48,7 +50,9 @@ class Encoder:
     def embed(self, texts: Sequence[str | Sequence[int]]) -> Array:
         """A vector of length 1 for each text, (texts, width)."""
         ids = [self.tokenizer.encode(t) if isinstance(t, str) else list(t) for t in texts]
-        ids = [some[: self.context] for some in ids]
+        ids = [tokens_of(some[: self.context], self.vocabulary) for some in ids]
+        if not ids:
+            return np.zeros((0, self.width), np.float32)
         longest = max([len(some) for some in ids], default=0)
         longest = -(-max(longest, 1) // 16) * 16 if longest <= self.context - 16 else self.context
         filled = np.zeros((len(ids), longest), np.int32)
@@ -77,7 +81,7 @@ def load_encoder(path: Path) -> Encoder:
         context = fields.whole("max_position_embeddings", most=1 << 24)
         run = makers[kind](Scope(tensors, prefix), fields)
         run(fg.zeros((1, 2), dtype=fg.int32), fg.ones((1, 2), dtype=fg.bool))  # its tensors fit
-        return Encoder(path_of(path), width, run, context)
+        return Encoder(path_of(path), width, run, context, fields.whole("vocab_size"))
 
     return reading(path, "a folder with a model", read)
 
@@ -89,6 +93,8 @@ _PROBES = {
 
 
 def _bert(w: Scope, f: Fields) -> Run:
+    if (places := f.text("position_embedding_type", "absolute")) != "absolute":
+        raise Refusal(f"its places are told as {places[:50]!r}, which is not known here")
     sizes, e = Sizes.of(f), w.within("embeddings.")
 
     def run(ids: fg.Tensor, mask: fg.Tensor) -> fg.Tensor:

@@ -21,7 +21,7 @@ import fulgurite as fg
 from ..core.op import Array
 from ..errors import ArgumentError
 from .decoder import Cache, Decoder
-from .sampling import Sampler, SamplingOptions
+from .sampling import Sampler, SamplingOptions, most_likely
 
 CHUNKS = (512, 128, 16)  # tokens of a prompt that are read at once; a chunk may be filled up
 STEP = 256  # places by which a cache grows
@@ -42,6 +42,7 @@ class Token(NamedTuple):
     text: str
     logprob: float
     finish_reason: str | None = None
+    top: tuple[tuple[int, float], ...] = ()  # `top_logprobs` tokens, the most likely first
 
 
 def _of_slots(slots: int) -> Any:
@@ -57,12 +58,13 @@ def _of_slots(slots: int) -> Any:
         places: fg.Tensor,
         last: fg.Tensor | None,
         rows: fg.Tensor | None,
+        is_long: fg.Tensor | None,
         keys: list[fg.Tensor],
         values: list[fg.Tensor],
     ) -> fg.Tensor:
         """Logits after each row's last token, (batch, vocabulary), or after all of several."""
         with fg.no_grad():
-            cache = Cache.of(keys, values, slots, places, rows)
+            cache = Cache.of(keys, values, slots, places, rows, is_long)
             h = decoder.hidden(ids, places, cache)
             length = ids.shape[1]
             if last is not None:
@@ -89,7 +91,11 @@ class Batch:
         self.decoder: Decoder = model.decoder
         self.config, self.slots = model.config, slots
         self.lengths = [0] * slots  # tokens of each slot whose keys and values are kept
-        self.capacity = 0
+        self.capacity, self._is_growing = 0, False
+        self.short: int = self.config.short_context
+        self._texts: list[list[int]] = [[] for _ in range(slots)]  # their tokens, if `short`
+        self._is_long = np.zeros(slots, bool)
+        self._expected = [0] * slots
         self._runs: dict[int, Any] = model.runs.setdefault(slots, {})
         self._keys: list[Any] = []
         self._values: list[Any] = []
@@ -108,11 +114,21 @@ class Batch:
         """
         ids, found = self._checked(ids), None
         self._fits(self._length(slot) + len(ids))
+        self.expect(slot, self.lengths[slot] + len(ids))
         for chunk in self.chunks(ids):
             found = self.read(slot, chunk)
         if found is None:
             raise ArgumentError("there are no tokens to read", "give at least one")
         return found
+
+    def expect(self, slot: int, length: int) -> None:
+        """Say how long a prompt is of which chunks are read next: all of it turns as its end does.
+
+        Without that nothing is wrong, but where a prompt becomes long (`short` tokens of a model
+        with longrope) what was read of it is read again, as it is when an answer gets there.
+        """
+        self._length(slot)
+        self._expected[slot] = length
 
     @staticmethod
     def chunks(ids: Sequence[int], sizes: Sequence[int] = CHUNKS) -> list[list[int]]:
@@ -147,12 +163,15 @@ class Batch:
         start, count = self._length(slot), len(ids)
         ids = self._checked(ids)
         self._fits(start + count)
+        self._turn(slot, start + count)
         self._grow(start + size)
         filled = np.zeros((1, size), np.int32)
         filled[0, :count] = ids
         places = np.arange(start, start + size, dtype=np.int32)[None]
         rows = None if self.slots == 1 else np.array([slot], np.int32)
-        logits = self._call(size, filled, places, last, rows)
+        logits = self._call(size, filled, places, last, rows, self._is_long[slot : slot + 1])
+        if self.short:
+            self._texts[slot][start:] = ids
         self.lengths[slot] = start + count
         found: Array = logits[0]
         return found
@@ -170,14 +189,35 @@ class Batch:
         if longest >= self.config.context:
             raise ArgumentError(f"slot {slots[at.index(longest)]} has the whole context",
                                 "release it")  # fmt: skip
+        for slot, length in zip(slots, at, strict=True):
+            self._turn(slot, length + 1)
         self._grow(longest + 1)
         ids = np.zeros((self.slots, 1), np.int32)
         places = np.full((self.slots, 1), self.capacity - 1, np.int32)  # which nobody reads
         ids[slots, 0], places[slots, 0] = last, at
-        logits = self._call(1, ids, places, None, None)
-        for slot in slots:
+        logits = self._call(1, ids, places, None, None, self._is_long)
+        for slot, token in zip(slots, last, strict=True):
+            if self.short:
+                self._texts[slot][self.lengths[slot] :] = [token]
             self.lengths[slot] += 1
         return logits
+
+    def _turn(self, slot: int, length: int) -> None:
+        """Read a slot again that is about to be longer than the original context, or no longer is:
+        with longrope all of a text turns by the same factors."""
+        is_long = bool(self.short) and max(length, self._expected[slot]) > self.short
+        if is_long == self._is_long[slot]:
+            return
+        ids = self._texts[slot][: self.lengths[slot]]
+        self._expected[slot] = max(length, self._expected[slot])
+        self._forget(slot)
+        self._is_long[slot] = is_long
+        for chunk in self.chunks(ids, CHUNKS[1:]):
+            self.read(slot, chunk)
+
+    def _forget(self, slot: int, length: int = 0) -> None:
+        self.lengths[slot] = length
+        del self._texts[slot][length:]
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget a slot's tokens from a place on: what comes next is written over them."""
@@ -185,12 +225,12 @@ class Batch:
             raise ArgumentError(
                 f"slot {slot} has {self.lengths[slot]} tokens, not {length}", "give 0 to that many"
             )
-        self.lengths[slot] = length
+        self._forget(slot, length)
+        self._expected[slot] = 0
 
     def release(self, slot: int) -> None:
         """Give a slot back; a batch in which nobody is left gives its memory back too."""
-        self._length(slot)
-        self.lengths[slot] = 0
+        self.truncate(slot, 0)
         if not any(self.lengths) and self.capacity > 4 * STEP:
             self._allocate(STEP)
 
@@ -220,7 +260,7 @@ class Batch:
             self.read(0, [0] * count)
         else:
             self.verify(0, [0] * count)
-        self.lengths[0] = 0
+        self.truncate(0, 0)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         return tokens_of(ids, self.config.vocabulary)
@@ -239,12 +279,15 @@ class Batch:
                 "give a shorter text",
             )
 
-    def _call(self, size: int, ids: Array, places: Array, last: Any, rows: Any) -> Array:
+    def _call(
+        self, size: int, ids: Array, places: Array, last: Any, rows: Any, is_long: Array
+    ) -> Array:
         run = self._runs.get(size)
         is_new = run is None
         if run is None:
             run = self._runs[size] = _of_slots(self.slots)
-        found = run(self.decoder, ids, places, last, rows, self._keys, self._values)
+        long = is_long.copy() if self.short else None
+        found = run(self.decoder, ids, places, last, rows, long, self._keys, self._values)
         logits: Array = found.numpy()
         if is_new and not run.is_recalled:  # for this process, and for those that recall it
             run.cover(self._places)
@@ -252,23 +295,29 @@ class Batch:
 
     def _grow(self, places: int) -> None:
         """Room for so many places, and one more that rows without a token write to."""
-        if places + 1 > self.capacity:
-            self._allocate(-(-(places + 1) // STEP) * STEP)
+        if places + 1 > self.capacity or self._is_growing:
+            self._allocate(max(-(-(places + 1) // STEP) * STEP, self.capacity))
 
     def _allocate(self, capacity: int) -> None:
-        c, kept = self.config, min(self.capacity, capacity) if max(self.lengths) else 0
+        """Caches of so many places. If that is interrupted, the next call finds some of them with
+        other sizes (`_is_growing`) and ends it: each has all that it had."""
+        c, has_tokens, self._is_growing = self.config, any(self.lengths), True
         for size, caches in zip(c.cache_sizes, (self._keys, self._values), strict=True):
             caches[len(caches) :] = [None] * (c.layers - len(caches))
             for layer, held in enumerate(caches):  # the old one goes when the new one is there
+                had = 0 if held is None else held.shape[1] // self.slots
+                if had == capacity:
+                    continue
                 new = np.zeros((c.cache_heads, self.slots, capacity, size), np.float32)
-                if kept:
+                if has_tokens and had:
                     old = held.numpy().reshape(c.cache_heads, self.slots, -1, size)
+                    kept = min(had, capacity)
                     new[:, :, :kept] = old[:, :, :kept]
                 # memory of its own, not NumPy's: steps write over it from the first one on
                 caches[layer] = fg.Tensor(new.reshape(c.cache_heads, -1, size))
         if self.capacity:  # memory of the old sizes, which nothing else has
             fg.empty_cache()
-        self.capacity = capacity
+        self.capacity, self._is_growing = capacity, False
 
 
 def tokens_of(ids: Any, vocabulary: int) -> list[int]:
@@ -326,15 +375,16 @@ class Generator:
         most = room if options.max_tokens is None else min(options.max_tokens, room)
         for number in range(most):
             chosen, logprob = sampler.choose(logits)
+            top = most_likely(logits, options.top_logprobs)
             if chosen in ends:
-                yield Token(chosen, text.end(), logprob, "stop")
+                yield Token(chosen, text.end(), logprob, "stop", top)
                 return
             piece, stopped = text.add(chosen)
             if stopped or number + 1 == most:
                 rest = "" if stopped else text.end()
-                yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length")
+                yield Token(chosen, piece + rest, logprob, "stop" if stopped else "length", top)
                 return
-            yield Token(chosen, piece, logprob)
+            yield Token(chosen, piece, logprob, None, top)
             if self._turn is not turn:
                 raise ArgumentError(
                     "this Generator began another text, so the earlier one cannot go on",
@@ -372,6 +422,7 @@ class Generator:
         same = self._reused(ids)
         self._held = ids[:same]  # before anything is written over
         self.batch.truncate(0, same)
+        self.batch.expect(0, len(ids))
         for chunk in Batch.chunks(ids[same:]):
             logits = self.batch.read(0, chunk)
             self._held += chunk

@@ -18,6 +18,7 @@ from ..io.files import Path, Refusal, write_whole
 from ..io.gguf import PLAIN, GgufFile
 from .config import (
     ACTIVATIONS,
+    ASKED,
     LARGEST,
     MOST_LAYERS,
     Experts,
@@ -32,6 +33,13 @@ from .fields import Fields
 
 NAMES = {"deepseek2": "deepseek_v2", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 ALIGNMENT = 32
+# those with 27 billion parameters scale scores by the width of a head of all of the model's width
+LARGE_GEMMAS = frozenset((("gemma2", 46), ("gemma3", 62)))
+CONTROL = 3  # the type of a token that no text has
+ENDS = frozenset((  # of a turn or a text, in the chat templates of the models that are known here
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
+    "<|end_of_text|>", "<｜end▁of▁sentence｜>",
+))  # fmt: skip
 
 
 class _Of(Fields):
@@ -63,11 +71,11 @@ def from_gguf(file: GgufFile) -> ModelConfig:
     kv_heads = f.whole("attention.head_count_kv", heads, most=LARGEST)
     if heads % kv_heads:
         raise Refusal(f"{heads} heads cannot share {kv_heads} heads of keys and values")
-    scale, local = size**-0.5, None
+    scale, local = _scale(f, name, width, heads, size), None
     if name == "gemma3" and rope is not None:
         local = Rope(f.number("rope.freq_base_swa", 10000.0), rope.size)
     window = f.whole("attention.sliding_window", 0, least=0, most=LARGEST)
-    rule = "all" if kind == "llama" else "none" if known.windows == "late" else known.windows
+    rule = "all" if kind == "llama" else "none" if known.windows in ASKED else known.windows
     eps = f.number(
         "attention.layer_norm_rms_epsilon", f.number("attention.layer_norm_epsilon", 1e-5)
     )
@@ -101,13 +109,28 @@ def from_gguf(file: GgufFile) -> ModelConfig:
     )
 
 
+def _scale(f: Fields, name: str, width: int, heads: int, size: int) -> float:
+    """What scores are multiplied by: files do not have it, it follows from other fields."""
+    if (name, f.whole("block_count")) in LARGE_GEMMAS:
+        return float((width / heads) ** -0.5)
+    scale, strength = size**-0.5, f.number("rope.scaling.yarn_log_multiplier", 0.0)
+    if strength and "attention.kv_lora_rank" in f and f.text("rope.scaling.type", "") == "yarn":
+        scale *= (1 + strength * float(np.log(max(f.number("rope.scaling.factor"), 1.0)))) ** 2
+    return float(scale)
+
+
 def _ends(general: Fields, tokens: list[Any] | None) -> tuple[int, ...]:
-    """Tokens that end a text, or a turn of a conversation."""
-    found = [general.token(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    """Tokens that end a text, or a turn of a conversation: many files name only the former."""
+    found = [general.token(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     ids = tuple(dict.fromkeys(n for n in found if n is not None))
-    if tokens is not None and any(n >= len(tokens) for n in ids):
+    if tokens is None:
+        return ids
+    if any(n >= len(tokens) for n in ids):
         raise Refusal(f"its end of text is the token {ids}, of {len(tokens)} tokens")
-    return ids
+    kinds = general.items("tokenizer.ggml.token_type") or []
+    named = [n for n, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
+             if kind == CONTROL and isinstance(token, str) and token in ENDS]  # fmt: skip
+    return tuple(dict.fromkeys([*ids, *named]))
 
 
 def _latent(f: Fields) -> Latent:
@@ -156,7 +179,12 @@ def _rope(f: Fields, file: GgufFile, size: int) -> Rope:
         if kind == "yarn":
             strength = f.number("rope.scaling.yarn_log_multiplier", 0.0)
             grown = 1.0 if strength else 0.1 * np.log(max(factor, 1.0)) + 1.0
-            rope = replace(rope, low=1.0, high=32.0, attention=float(grown))
+            grown *= f.number("rope.scaling.attn_factor", 1.0)
+            low = f.number("rope.scaling.yarn_beta_slow", 1.0)
+            high = f.number("rope.scaling.yarn_beta_fast", 32.0)
+            if not 0 < low < high:
+                raise Refusal(f"its rotation has the turns {low} to {high} of YaRN")
+            rope = replace(rope, low=low, high=high, attention=float(grown))
     for short, long in (
         ("rope_freqs.weight",) * 2,
         ("rope_factors_short.weight", "rope_factors_long.weight"),

@@ -88,7 +88,7 @@ GGUF: Names = {
     **{f"experts.{part}": f"ffn_{part}_exps" for part in ("gate", "up", "down")},
     **{f"shared.{part}": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
     "q_a": "attn_q_a", "q_a_norm": "attn_q_a_norm", "q_b": "attn_q_b", "kv_a": "attn_kv_a_mqa",
-    "kv_a_norm": "attn_kv_a_norm", "kv_b": "attn_kv_b",
+    "kv_a_norm": "attn_kv_a_norm", "kv_b": "attn_kv_b", "k_b": "attn_k_b", "v_b": "attn_v_b",
 }  # fmt: skip
 GGUF_OTHER: dict[str, Names] = {"phi3": {"gate_up": "ffn_up", "up": "-"}}
 

@@ -2,8 +2,8 @@
 
 In: places, (batch, length). Out: cosines and sines, (batch, length, pairs), and heads that are
 turned by them. How fast each pair turns is known beforehand; a context that was made longer turns
-some of them more slowly (linear, llama3, YaRN), or by factors of its own (longrope), which differ
-once a place is beyond the original context.
+some of them more slowly (linear, llama3, YaRN), or by factors of its own (longrope): there are two
+sets of these, and all of a text that is longer than the original context has the second.
 """
 
 from __future__ import annotations
@@ -46,12 +46,18 @@ def _pair_that_turns(rope: Rope, turns: float) -> float:
     return rope.size * log(rope.original / (turns * 2 * pi)) / (2 * log(rope.theta))
 
 
-def angles(rope: Rope, places: fg.Tensor) -> tuple[fg.Tensor, fg.Tensor]:
-    """Cosines and sines of places, for one head: (batch, 1, length, pairs)."""
+def angles(
+    rope: Rope, places: fg.Tensor, is_long: fg.Tensor | None = None
+) -> tuple[fg.Tensor, fg.Tensor]:
+    """Cosines and sines of places, for one head: (batch, 1, length, pairs).
+
+    `is_long` says of each text whether it is beyond the original context; None: by these places.
+    """
     short, long = speeds(rope)
     speed: fg.Tensor = fg.Tensor(short)
     if long is not None:
-        is_long = places.max(axis=1) >= rope.original
+        if is_long is None:
+            is_long = places.max(axis=1) >= rope.original
         speed = fg.where(is_long[:, None, None], fg.Tensor(long), speed)
     angle = (places[:, :, None].astype(fg.float32) * speed)[:, None]
     return fg.cos(angle) * rope.attention, fg.sin(angle) * rope.attention

@@ -25,6 +25,7 @@ LEAST_TEMPERATURE = 1e-30  # less is the same
 FIRST_OF_TOP_P = 64  # tokens that are tried first; eight times as many as long as they are too few
 GROUP = 32  # scores whose largest one stands for them
 BLOCK = 512  # chances that are summed first
+MOST_BIAS = 1e6  # beyond that numbers of tokens that come are rounded away
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class SamplingOptions:
     seed: int | None = None
     ignore_eos: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    top_logprobs: int = 0  # so many of the most likely tokens are told beside each
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -60,6 +62,7 @@ class SamplingOptions:
             "frequency_penalty": (abs(self.frequency_penalty) < 1e6, "below a million"),
             "stop": (all(isinstance(text, str) and text for text in self.stop), "no empty text"),
             "seed": (self.seed is None or self.seed >= 0, "0 or more"),
+            "top_logprobs": (self.top_logprobs >= 0, "0 (none) or more"),
         }
         for name, (is_right, word) in checks.items():
             if not is_right:
@@ -68,9 +71,9 @@ class SamplingOptions:
 
 _WHOLE, _REAL = ("a whole number", Integral), ("a number", Real)
 _TYPES: dict[str, tuple[str, Any]] = {
-    "max_tokens": _WHOLE, "top_k": _WHOLE, "seed": _WHOLE, "temperature": _REAL, "top_p": _REAL,
-    "min_p": _REAL, "repetition_penalty": _REAL, "presence_penalty": _REAL,
-    "frequency_penalty": _REAL, "stop": ("a text or several", Iterable),
+    "max_tokens": _WHOLE, "top_k": _WHOLE, "seed": _WHOLE, "top_logprobs": _WHOLE,
+    "temperature": _REAL, "top_p": _REAL, "min_p": _REAL, "repetition_penalty": _REAL,
+    "presence_penalty": _REAL, "frequency_penalty": _REAL, "stop": ("a text or several", Iterable),
     "ignore_eos": ("True or False", bool | np.bool_), "logit_bias": ("a mapping", Mapping),
 }  # fmt: skip
 
@@ -87,6 +90,10 @@ def _check_types(options: SamplingOptions) -> None:
         if not isinstance(token, Integral) or not isinstance(bias, Real):
             raise ArgumentError(
                 f"logit_bias has {bias!r:.60} for {token!r:.60}", "give a number for a token's id"
+            )
+        if not bias <= MOST_BIAS:  # nor is a NaN; minus infinity forbids a token
+            raise ArgumentError(
+                f"logit_bias has {bias!r} for {token}", f"give {MOST_BIAS:.0e} at most"
             )
 
 
@@ -116,7 +123,7 @@ class Sampler:
             scores = np.where(allowed, scores, np.float32(-np.inf))
         best = int(scores.argmax())  # which is a NaN if there is one
         if not np.isfinite(scores[best]):
-            raise _not_finite(scores[best])
+            raise _not_finite(scores[best], logits)
         chosen = best if self.options.temperature == 0 else self._drawn(scores, scores[best])
         if not self.is_plain:
             self.seen.add(chosen)
@@ -155,7 +162,22 @@ class Sampler:
         return scores
 
 
-def _not_finite(value: Any) -> NonFiniteError:
+def most_likely(logits: Array, count: int) -> tuple[tuple[int, float], ...]:
+    """The most likely tokens with their log probabilities, before any of the options."""
+    if count == 0:
+        return ()
+    places = _largest(logits, count)
+    places = places[np.argsort(-logits[places], kind="stable")]
+    shifted = logits.astype(np.float64) - float(logits.max())
+    found = shifted[places] - math.log(np.exp(shifted).sum())
+    return tuple(zip(places.tolist(), found.tolist(), strict=True))
+
+
+def _not_finite(value: Any, logits: Array | None = None) -> Exception:
+    if logits is not None and value == -np.inf and np.isfinite(logits.max()):
+        return ArgumentError(
+            "logit_bias, or what may come here, forbids every token", "leave one that may be chosen"
+        )
     return NonFiniteError(
         f"the largest of a model's logits is {value}",
         "its weights may be damaged; fg.config(check_nan=True) names the line",

@@ -48,6 +48,9 @@ class Draft:
         self._held.append(chosen)
         room = self.batch.config.context - len(self._held)
         room = min(room, self.own.config.context - len(self._held))
+        for batch in (self.batch, self.own):  # one token at a time where a text becomes a long one
+            if len(self._held) <= batch.short:
+                room = min(room, batch.short - len(self._held))
         self._guesses = self._guess(sampler, min(GUESSES, room)) if room > 0 else []
         if not self._guesses:
             return self.batch.step({self.slot: chosen})[self.slot]

@@ -225,14 +225,36 @@ _DEEPSEEK3 = (  # one after the other
     r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
-WHOLE = ("llama-bpe", "tekken")  # a word that is a token is not cut
+_CASED = (  # letters with upper and lower case, without some scripts and those of mathematics
+    r"[\p{Lu}\p{Ll}\p{Lt}&&[^"
+    "\u0560-\u0588\u10d0-\u10ff\u2d00-\u2d2d\ua790-\uab68"
+    "\U00010500-\U000105bf\U00010d50-\U00010d85\U00016e40-\U00016e7f\U0001d400-\U0001dfff]]"
+)
+_DEEPSEEK1 = (  # one after the other
+    "[\r\n]",
+    rf"\s?{_CASED}+",
+    "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
+    r"\s+$",
+    "[一-龥\u0800-一가-\ud7ff]+",
+    r"\p{N}+",
+)
+_DEEPSEEK_CODER = ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}")
+_GPT4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{{N}}{{1,3}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# a word that is a token is not cut, and a text begins with its own token
+WHOLE = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken")
 BY_CLASS = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}  # of folders without more
 # how text is cut before merges, by the file's name of it
 SPLITS: dict[str, str | tuple[str, ...] | None] = {
-    "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "dbrx": _LLAMA3,
-    "qwen2": _LLAMA3.replace("{1,3}", ""), "deepseek-r1-qwen": _LLAMA3.replace("{1,3}", ""),
-    "tekken": _TEKKEN, "deepseek-v3": _DEEPSEEK3,
-    "olmo": None, "gpt-2": None, "default": None, "gpt2": None,
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe"), _LLAMA3),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2"), _LLAMA3.replace("{1,3}", "")),
+    "tekken": _TEKKEN, "gpt-4o": _GPT4O, "deepseek-v3": _DEEPSEEK3, "deepseek-llm": _DEEPSEEK1,
+    "deepseek-coder": _DEEPSEEK_CODER,
+    **dict.fromkeys(("olmo", "gpt-2", "default", "gpt2", "phi-2"), None),
     "smollm": "digits",
 }  # fmt: skip
 
@@ -260,7 +282,8 @@ def _from_metadata(metadata: dict[str, Any]) -> Tokenizer:
     inner = _built(lambda library: makers[kind](library, f, tokens))
     _add_whole(inner, tokens, kinds)
     bos = f.token("bos_token_id")
-    wants = f.flag("add_bos_token", kind == "llama")
+    begins = kind == "llama" or (kind == "gpt2" and f.text("pre", "") in WHOLE)
+    wants = f.flag("add_bos_token", begins)  # which files of Llama 3 do not say
     if wants and bos is not None and bos >= len(tokens):
         raise Refusal(f"its first token is {bos}, of {len(tokens)} tokens")
     return Tokenizer(inner, bos if wants else None)
@@ -269,10 +292,13 @@ def _from_metadata(metadata: dict[str, Any]) -> Tokenizer:
 def _add_whole(inner: Any, tokens: list[str], kinds: list[Any]) -> None:
     """Tokens that are never cut: those of control, which text has not, and those of users."""
     library = _library()
+    found: dict[int, list[Any]] = {CONTROL: [], USER: []}
     for place, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind in (CONTROL, USER) and inner.token_to_id(token) == place:
+        if kind in found and inner.token_to_id(token) == place:
             added = library.AddedToken(token, normalized=False, special=kind == CONTROL)
-            (inner.add_special_tokens if kind == CONTROL else inner.add_tokens)([added])
+            found[kind].append(added)
+    inner.add_special_tokens(found[CONTROL])  # at once: each call makes the search for all anew
+    inner.add_tokens(found[USER])
 
 
 def _vocabulary(tokens: list[str]) -> dict[str, int]:

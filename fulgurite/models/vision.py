@@ -43,7 +43,11 @@ class Clip:
 
     def __init__(self, w: Scope, f: Fields) -> None:
         self.w = w
-        text, vision = f.part("text_config"), f.part("vision_config")
+        given = {"hidden_act": "quick_gelu"}  # which its files may leave out
+        text, vision = (
+            Fields({**given, **f.part(name).data}, f"{name}.")
+            for name in ("text_config", "vision_config")
+        )
         self.text, self.vision = Sizes.of(text), Sizes.of(vision)
         self.end = text.whole("eos_token_id", 49407, least=0)
 

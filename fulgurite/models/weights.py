@@ -291,6 +291,7 @@ class Reader:
             known |= {
                 "q_a": (0, c.width), "q_b": (rows, 0), "kv_a": (n.rank + n.turning, c.width),
                 "kv_b": (c.heads * (n.plain + n.value), n.rank), "o": (c.width, c.heads * n.value),
+                "k_b": (c.heads, n.rank, n.plain), "v_b": (c.heads, n.value, n.rank),
             }  # fmt: skip
         kind, _, part = own.rpartition(".")
         outer = (c.experts.count,) if kind == "experts" and c.experts else ()
@@ -317,7 +318,11 @@ class Reader:
 
 
 ATTENTIONS = ({"qkv", "o"}, {"q", "k", "v", "o"})  # what an attention may be made of
-LATENT_ATTENTIONS = ({"q", "kv_a", "kv_b", "o"}, {"q_a", "q_b", "kv_a", "kv_b", "o"})
+LATENT_ATTENTIONS = tuple(
+    {"kv_a", "o", *queries, *values}
+    for queries in (("q",), ("q_a", "q_b"))
+    for values in (("kv_b",), ("k_b", "v_b"))
+)
 
 
 def _fits(parts: dict[str, tuple[int, ...]], where: str) -> None:

@@ -6,6 +6,7 @@ the whole text for every token, padded to the model's own context: one plan, whi
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import numpy as np
 import fulgurite as fg
 
 from ..core.op import Array
-from ..io.files import Path, Refusal, reading
+from ..io.files import Path, Refusal, path_of, reading
 from .blocks import WHISPER, Scope, Sizes, attention, layer, opened
 from .fields import Fields
+from .weights import read_json
 
 
 class Whisper:
@@ -29,6 +31,8 @@ class Whisper:
         self.frames = f.whole("max_source_positions", most=1 << 20) * 2
         self.bands = f.whole("num_mel_bins", most=1 << 12)
         self.context = f.whole("max_target_positions", most=1 << 20)
+        self.never: list[int] = []  # tokens that are not chosen
+        self.never_first: list[int] = []  # nor these as the first one
         self._encode: Any = fg.jit(self.encode)
         self._step: Any = fg.jit(self._next)
 
@@ -82,7 +86,9 @@ class Whisper:
         filled[0, :begun] = ids
         while len(ids) < room:
             at = np.array(len(ids) - 1, np.int32)
-            chosen = int(self._step(filled, heard, at).numpy().argmax())
+            logits = self._step(filled, heard, at).numpy().copy()
+            logits[self.never + (self.never_first if len(ids) == begun else [])] = -np.inf
+            chosen = int(logits.argmax())
             if chosen in self.ends:
                 break
             filled[0, len(ids)] = chosen
@@ -100,4 +106,18 @@ def load_whisper(path: Path) -> Whisper:
             raise Refusal(f"its architecture is {kind[:50]!r}, not whisper")
         return Whisper(Scope(tensors), fields)
 
-    return reading(path, "a folder with a model", read)
+    found = reading(path, "a folder with a model", read)
+    name = os.path.join(path_of(path), "generation_config.json")
+    if os.path.exists(name):
+        data = read_json(name)
+        count = fields.whole("vocab_size")
+        found.never, found.never_first = reading(
+            name, "a generation_config.json", lambda _: _suppressed(Fields(data), count)
+        )
+    return found
+
+
+def _suppressed(f: Fields, vocabulary: int) -> tuple[list[int], list[int]]:
+    """Tokens that are not chosen, and those that are not chosen first: signs that nobody says."""
+    never, first = (f.tokens(f"{name}suppress_tokens") for name in ("", "begin_"))
+    return [n for n in never if n < vocabulary], [n for n in first if n < vocabulary]

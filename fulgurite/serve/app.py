@@ -13,9 +13,10 @@ import hmac
 import json
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -37,6 +39,7 @@ from .requests import Asked, BadRequest, Body, asked, messages, prompts, tools
 
 PAGE = Path(__file__).parent / "page.html"
 MOST_BYTES = 16 << 20  # of a request
+BODY_SECONDS = 120.0  # in which they must come
 SHORT_TEXT = 4096  # letters that are cut into tokens at once, without a thread for it
 STATUS = {"timeout": 504, "stopped": 503, "error": 500}
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/models", "/health")
@@ -117,14 +120,13 @@ class Service:
             raise BadRequest("'encoding_format' must be float or base64", "encoding_format")
         body.refuse("dimensions")
         ids = [await self._ids(one, "input") for one in prompts(body.data.get("input"), "input")]
-        loop, data = asyncio.get_running_loop(), []
-        deadline = time.monotonic() + self.settings.timeout
-        for number, one in enumerate(ids):
-            future: asyncio.Future[Any] = loop.create_future()
-            self.engine.embed(one, _setter(loop, future), deadline)
-            vector = await future
-            if isinstance(vector, Failure):
-                raise BadRequest(vector.text, None, STATUS.get(vector.kind, 500), vector.kind)
+        data = []
+        try:
+            vectors = await self._vectors(http, ids)
+        except _Left:
+            self.metrics.left()
+            return PlainTextResponse("", 499)  # nobody reads it
+        for number, vector in enumerate(vectors):
             raw = np.asarray(vector, np.float32)
             shown: Any = (
                 base64.b64encode(raw.tobytes()).decode() if form == "base64" else raw.tolist()
@@ -135,6 +137,22 @@ class Service:
         return JSONResponse(
             {"object": "list", "data": data, "model": self.settings.name, "usage": usage}
         )
+
+    async def _vectors(self, http: HttpRequest, ids: list[list[int]]) -> list[Any]:
+        """The vectors of texts, one after the other, until the client leaves."""
+        deadline, found = time.monotonic() + self.settings.timeout, []
+        inbox = _Inbox()
+        with inbox.watching(http.receive):
+            for one in ids:
+                job = self.engine.embed(one, _setter(asyncio.get_running_loop(), inbox), deadline)
+                try:
+                    ((_, vector),) = await inbox.take()
+                finally:
+                    self.engine.cancel(job)
+                if isinstance(vector, Failure):
+                    raise BadRequest(vector.text, None, STATUS.get(vector.kind, 500), vector.kind)
+                found.append(vector)
+        return found
 
     async def models(self, http: HttpRequest) -> Any:
         """`/v1/models`: the one there is."""
@@ -177,12 +195,11 @@ class Service:
     # --- their parts ---------------------------------------------------------------------------
 
     async def _body(self, http: HttpRequest) -> Body:
-        parts, size = [], 0
-        async for part in http.stream():
-            size += len(part)
-            if size > MOST_BYTES:
-                raise BadRequest(f"the body is larger than {MOST_BYTES} bytes", None, 413)
-            parts.append(part)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                parts = await _parts(http)
+        except TimeoutError:
+            raise BadRequest("the body did not come to its end", None, 408, "timeout") from None
         try:
             data = json.loads(b"".join(parts))
         except (ValueError, RecursionError) as error:
@@ -225,6 +242,7 @@ class Service:
             text = f"'n' times the prompts are {count} texts; this server has room for {most}"
             raise BadRequest(text, "n")
         inbox = _Inbox()
+        names = await run_in_threadpool(_Names, self.model) if what.has_logprobs else None
         requests = []
         deadline = time.monotonic() + self.settings.timeout
         for number in range(count):
@@ -239,10 +257,10 @@ class Service:
         self.engine.submit(*requests)
         work = _Work(self, requests, inbox, sum(map(len, ids)))
         if what.is_stream:
-            return _Events(work, what, form)
+            return _Events(work, _stream(work, what, form, names))
         try:
             with inbox.watching(http.receive):
-                return _json(await _collect(work, what, form))
+                return _json(await _collect(work, form, names))
         except _Left:
             return PlainTextResponse("", 499)  # nobody reads it
         finally:
@@ -275,13 +293,26 @@ class Service:
             raise BadRequest(error.what, "response_format") from None
 
 
+async def _parts(http: HttpRequest) -> list[bytes]:
+    """The parts of a body that is not too large."""
+    parts, size = [], 0
+    async for part in http.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise BadRequest(f"the body is larger than {MOST_BYTES} bytes", None, 413)
+        parts.append(part)
+    return parts
+
+
 _NO_CACHE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-def _setter(loop: Any, future: Any) -> Callable[[Any], None]:
+def _setter(loop: Any, inbox: _Inbox) -> Callable[[Any], None]:
+    """What takes one thing to an inbox, from another thread."""
+
     def done(value: Any) -> None:
-        if not future.done():
-            future.set_result(value)
+        inbox.items.append((0, value))
+        inbox.wake()
 
     def deliver(value: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -321,7 +352,7 @@ class _Inbox:
     """What came for one HTTP request, with the number of the text, and its task that waits."""
 
     def __init__(self) -> None:
-        self.items: list[tuple[int, Token | Failure]] = []
+        self.items: list[tuple[int, Any]] = []  # tokens, vectors and failures
         self.waiter: asyncio.Future[None] | None = None
         self.is_left = False
 
@@ -330,7 +361,7 @@ class _Inbox:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
-    async def take(self) -> list[tuple[int, Token | Failure]]:
+    async def take(self) -> list[tuple[int, Any]]:
         """Everything that came; waits for it, until the client goes away."""
         while not self.items and not self.is_left:
             self.waiter = asyncio.get_running_loop().create_future()
@@ -376,16 +407,25 @@ class _Work:
         """Tokens that came, with the number of their text; none once all texts have ended."""
         if self.left == 0:
             return []
-        ends, found = self.service.model.config.eos, []
+        found = []
         for number, event in await self.inbox.take():
             if isinstance(event, Failure):
                 raise BadRequest(event.text, None, STATUS.get(event.kind, 500), event.kind)
-            self.count += event.finish_reason != "stop" or event.id not in ends
+            self.count += not self.is_end(event)
             self.left -= event.finish_reason is not None
             found.append((number, event))
         if self.first is None:
             self.first = time.monotonic() - self.requests[0].submitted
         return found
+
+    def is_end(self, token: Token) -> bool:
+        """True if a token only says that the text is over."""
+        return token.finish_reason == "stop" and token.id in self.service.model.config.eos
+
+    def logprobs(self, tokens: list[Token], names: _Names | None, form: Any, start: int = 0) -> Any:
+        """Log-probabilities of the tokens that are written, if they are asked for."""
+        some = [token for token in tokens if not self.is_end(token)]
+        return form.logprobs(some, names, start) if names and some else None
 
     def usage(self) -> dict[str, int]:
         """How many tokens were read and written."""
@@ -404,6 +444,29 @@ class _Work:
         self.service.metrics.took(self.first, time.monotonic() - self.requests[0].submitted)
 
 
+class _Names:
+    """What tokens are called in answers: their own bytes, or the name of a special one."""
+
+    def __init__(self, model: Any) -> None:
+        from ..models.constrain import words_of
+
+        self.words, self.inner = words_of(model), model.tokenizer.inner
+
+    def bytes(self, token: int) -> bytes:
+        """Those of a token."""
+        own = self.words[token].encode("latin-1")
+        return own or (self.inner.id_to_token(token) or "").encode()
+
+    def text(self, token: int) -> str:
+        """The text of a token; bytes that are parts of a letter as `\\xf0`."""
+        return self.bytes(token).decode(errors="backslashreplace")
+
+    def told(self, token: int, logprob: float) -> dict[str, Any]:
+        """A token as chats have it."""
+        own = list(self.bytes(token))
+        return {"token": self.text(token), "logprob": logprob, "bytes": own}
+
+
 class _Completion:
     """The forms of `/v1/completions`."""
 
@@ -419,11 +482,24 @@ class _Completion:
     def part(self, text: str, is_first: bool) -> dict[str, Any]:
         return {"text": text}
 
-    def logprobs(self, tokens: list[Token]) -> Any:
+    def logprobs(self, tokens: list[Token], names: _Names, start: int = 0) -> Any:
+        """Log-probabilities of tokens whose text begins at a place."""
+        ends = accumulate((len(t.text) for t in tokens), initial=start)
         return {
-            "tokens": [t.text for t in tokens], "token_logprobs": [t.logprob for t in tokens],
-            "top_logprobs": None, "text_offset": None,
+            "tokens": [names.text(t.id) for t in tokens],
+            "token_logprobs": [t.logprob for t in tokens],
+            "top_logprobs": [self._top(t, names) for t in tokens] if tokens[0].top else None,
+            "text_offset": list(ends)[:-1],
         }  # fmt: skip
+
+    @staticmethod
+    def _top(token: Token, names: _Names) -> dict[str, float]:
+        """The most likely tokens and the chosen one; of those with one text the most likely."""
+        found = {names.text(token.id): token.logprob}
+        for one, logprob in token.top:
+            name = names.text(one)
+            found[name] = max(found.get(name, logprob), logprob)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 class _Chat(_Completion):
@@ -438,14 +514,16 @@ class _Chat(_Completion):
         first = {"role": "assistant"} if is_first else {}
         return {"delta": {**first, **({"content": text} if text or is_first else {})}}
 
-    def logprobs(self, tokens: list[Token]) -> Any:
-        return {"content": [
-            {"token": t.text, "logprob": t.logprob, "bytes": list(t.text.encode()),
-             "top_logprobs": []} for t in tokens
-        ]}  # fmt: skip
+    def logprobs(self, tokens: list[Token], names: _Names, start: int = 0) -> Any:
+        return {
+            "content": [
+                {**names.told(t.id, t.logprob), "top_logprobs": [names.told(*o) for o in t.top]}
+                for t in tokens
+            ]
+        }
 
 
-async def _collect(work: _Work, what: Asked, form: _Completion) -> dict[str, Any]:
+async def _collect(work: _Work, form: _Completion, names: _Names | None = None) -> dict[str, Any]:
     """The whole answer."""
     found: list[list[Token]] = [[] for _ in work.requests]
     while some := await work.tokens():
@@ -455,7 +533,7 @@ async def _collect(work: _Work, what: Asked, form: _Completion) -> dict[str, Any
         {
             "index": number, **form.whole("".join(t.text for t in tokens)),
             "finish_reason": tokens[-1].finish_reason,
-            "logprobs": form.logprobs(tokens) if what.has_logprobs else None,
+            "logprobs": work.logprobs(tokens, names, form),
         }
         for number, tokens in enumerate(found)
     ]  # fmt: skip
@@ -463,24 +541,26 @@ async def _collect(work: _Work, what: Asked, form: _Completion) -> dict[str, Any
     return {**head, "choices": choices, "usage": work.usage()}
 
 
-async def _stream(work: _Work, what: Asked, form: _Completion) -> AsyncIterator[bytes]:
+async def _stream(
+    work: _Work, what: Asked, form: _Completion, names: _Names | None = None
+) -> AsyncIterator[bytes]:
     """The answer as server-sent events; those of tokens that came together are one part."""
     head = {**form.head, "object": form.part_kind}
     more = {"usage": None} if what.has_usage else {}
     start, end = _event({**head, "choices": ["|"], **more}).split(b'"|"')
-    begun: set[int] = set()
+    begun: Counter[int] = Counter()  # letters of each text
     try:
         while some := await work.tokens():
             parts = []
             for number, token in some:
-                if not token.text and token.finish_reason is None and not what.has_logprobs:
+                if not token.text and token.finish_reason is None and names is None:
                     continue
                 choice = {
                     "index": number, **form.part(token.text, number not in begun),
                     "finish_reason": token.finish_reason,
-                    "logprobs": form.logprobs([token]) if what.has_logprobs else None,
+                    "logprobs": work.logprobs([token], names, form, begun[number]),
                 }  # fmt: skip
-                begun.add(number)
+                begun[number] += len(token.text)
                 parts.append(start + _encoded(choice) + end)
             if not work.left:
                 if what.has_usage:
@@ -510,10 +590,10 @@ def _json(data: Any) -> Response:
 class _Events(Response):  # type: ignore[misc]
     """A stream of events until the texts end or the client leaves."""
 
-    def __init__(self, work: _Work, what: Asked, form: _Completion) -> None:
+    def __init__(self, work: _Work, parts: AsyncIterator[bytes]) -> None:
         super().__init__(headers=_NO_CACHE, media_type="text/event-stream")
         del self.headers["content-length"]  # nobody knows it
-        self.work, self.parts = work, _stream(work, what, form)
+        self.work, self.parts = work, parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         part = {"type": "http.response.body", "more_body": True}
@@ -573,6 +653,10 @@ def make_app(engine: Engine, settings: Settings | None = None) -> Any:
         assert isinstance(error, FulguriteError)
         return _error(BadRequest(error.what, None, 500))
 
+    async def left(_: HttpRequest, error: Exception) -> Response:
+        service.metrics.left()  # while it sent its body
+        return PlainTextResponse("", 499)
+
     async def plain(http: HttpRequest, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         text = str(error.detail)
@@ -598,6 +682,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> Any:
         ],
         exception_handlers={
             BadRequest: bad, Busy: busy, FulguriteError: ours, HTTPException: plain,
+            ClientDisconnect: left,
         },
         lifespan=lifespan,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from ..core.op import Array
 from ..errors import CompilerError, FulguriteError, NonFiniteError
 from ..models.generate import CHUNKS, Batch, Text, Token
 from ..models.quantized import Matrix
-from ..models.sampling import Sampler, SamplingOptions, choose_rows
+from ..models.sampling import Sampler, SamplingOptions, choose_rows, most_likely
 
 READ = CHUNKS[1:]  # small ones: others wait for a chunk, and only whole ones are used again
 EMBED = 64  # texts that are embedded are filled up to a multiple of so many tokens
@@ -73,6 +73,7 @@ class _Job:
     ids: list[int]
     deliver: Callable[[Array | Failure], None]
     deadline: float
+    is_cancelled: bool = False  # may be set at any time, by any thread
 
 
 @dataclass(eq=False)
@@ -165,14 +166,16 @@ class Engine:
         ids: list[int],
         deliver: Callable[[Array | Failure], None],
         deadline: float = float("inf"),
-    ) -> None:
-        """Add a text whose mean vector, of length one, is asked for."""
+    ) -> _Job:
+        """Add a text whose mean vector, of length one, is asked for; `cancel` takes the job."""
+        job = _Job(ids, deliver, deadline)
         with self._changed:
             self._admits(1)
-            self._jobs.append(_Job(ids, deliver, deadline))
+            self._jobs.append(job)
             self._changed.notify()
+        return job
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: Request | _Job) -> None:
         """Forget a request; its slot is free at the next round."""
         request.is_cancelled = True  # who waits for nothing has none
 
@@ -227,11 +230,12 @@ class Engine:
             if not request.is_cancelled:
                 request.deliver(self._over(request, now) or Failure("error", ""))
         for job in tuple(self._jobs):
-            if why := self._late(job.deadline, now):
+            if why := self._over(job, now):
                 self._jobs.remove(job)
-                job.deliver(why)
+                if not job.is_cancelled:
+                    job.deliver(why)
 
-    def _over(self, request: Request, now: float) -> Failure | None:
+    def _over(self, request: Request | _Job, now: float) -> Failure | None:
         if request.is_cancelled:
             return CANCELLED
         return self._late(request.deadline, now)
@@ -254,6 +258,7 @@ class Engine:
             same = place.common(chunks)
             reused = sum(map(len, chunks[:same]))
             self.batch.truncate(place.slot, reused)
+            self.batch.expect(place.slot, len(request.ids))
             self.prompt_tokens += len(request.ids)
             self.reused_tokens += reused
             place.held = chunks[:same]
@@ -278,6 +283,8 @@ class Engine:
         request = place.request
         place.request, place.sampler, place.text = None, None, None
         place.waiting.clear()
+        while sum(map(len, place.held)) > self.batch.lengths[place.slot]:
+            place.held.pop()  # what failed left less in the cache
         self.batch.truncate(place.slot, sum(map(len, place.held)))
         if request is not None and not request.is_cancelled:
             request.deliver(last)
@@ -321,7 +328,7 @@ class Engine:
         self.steps += 1
         chosen = self._choose_plain([p for p in writing if p.is_plain], logits)
         for place, token, logprob in chosen.values():
-            self._write(place, token, logprob)
+            self._write(place, token, logprob, logits[place.slot])
         for place in writing if len(chosen) < len(writing) else ():
             if place.slot not in chosen:
                 self._choose(place, logits[place.slot])
@@ -358,15 +365,17 @@ class Engine:
         except Exception as error:
             self._leave(place, _failure(error))
             return
-        self._write(place, token, logprob)
+        self._write(place, token, logprob, logits)
 
-    def _write(self, place: _Place, chosen: int, logprob: float) -> None:
+    def _write(self, place: _Place, chosen: int, logprob: float, logits: Array) -> None:
         """Hand a token on, and let go of a text that ends with it."""
         request = place.request
         if request is None or not self._is_wanted(place):
             return
         try:
             token = self._written(place, request, chosen, logprob)
+            if count := request.options.top_logprobs:
+                token = token._replace(top=most_likely(logits, count))
         except Exception as error:
             self._leave(place, _failure(error))
             return
@@ -419,5 +428,6 @@ def _mean_hidden(decoder: Any, ids: fg.Tensor, weights: fg.Tensor) -> fg.Tensor:
     """The mean of the vectors of a text's tokens; those after its end see it but are not seen."""
     with fg.no_grad():
         places = fg.broadcast_to(fg.arange(ids.shape[1])[None], ids.shape)
-        found: fg.Tensor = (decoder.hidden(ids, places) * weights).sum(axis=1)
+        is_long = (weights[:, :, 0] > 0).sum(axis=1) > decoder.config.short_context
+        found: fg.Tensor = (decoder.hidden(ids, places, None, is_long) * weights).sum(axis=1)
         return found

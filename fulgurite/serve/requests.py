@@ -18,6 +18,7 @@ from ..models.sampling import SamplingOptions
 MOST_CHOICES = 16
 MOST_STOPS = 16
 MOST_PROMPTS = 64
+MOST_LOGPROBS = 20
 MOST_TEXT = 1 << 22  # letters of one request
 
 
@@ -123,7 +124,7 @@ def asked(body: Body, vocabulary: int) -> Asked:
     count = body.whole("n", 1, 1, MOST_CHOICES) or 1
     if (body.whole("best_of", count, 1, MOST_CHOICES) or 1) != count:
         raise BadRequest("'best_of' other than 'n' is not supported", "best_of")
-    body.refuse("top_logprobs", "suffix", "echo", "functions", "function_call", "audio")
+    body.refuse("suffix", "echo", "functions", "function_call", "audio")
     modalities = body.data.get("modalities")
     if modalities not in (None, [], ["text"]):
         raise BadRequest("'modalities' other than [\"text\"] are not supported", "modalities")
@@ -131,6 +132,7 @@ def asked(body: Body, vocabulary: int) -> Asked:
     stream_options = body.data.get("stream_options") or {}
     if not isinstance(stream_options, dict):
         raise BadRequest("'stream_options' must be an object", "stream_options")
+    has_logprobs, top = _logprobs(body)
     options = SamplingOptions(
         max_tokens=most,
         temperature=body.number("temperature", 1.0, 0, 100),
@@ -144,25 +146,29 @@ def asked(body: Body, vocabulary: int) -> Asked:
         seed=body.whole("seed", None, 0, 1 << 63),
         ignore_eos=body.flag("ignore_eos"),
         logit_bias=_bias(body.data.get("logit_bias"), vocabulary),
+        top_logprobs=min(top, vocabulary),
     )
     return Asked(
         options, count, stream, bool(stream_options.get("include_usage")),
-        _has_logprobs(body), _format(body.data.get("response_format")),
+        has_logprobs, _format(body.data.get("response_format")),
     )  # fmt: skip
 
 
-def _has_logprobs(body: Body) -> bool:
-    """True if log-probabilities are asked for, of the tokens that were chosen: others', which a
-    number above 1 asks for, are not given."""
+def _logprobs(body: Body) -> tuple[bool, int]:
+    """True if log-probabilities are asked for, and of how many tokens beside the chosen one: chats
+    have a flag and `top_logprobs`, completions a number."""
     value = body.data.get("logprobs")
+    top = body.whole("top_logprobs", 0, 0, MOST_LOGPROBS) or 0
     if value is None or isinstance(value, bool):
-        return bool(value)
+        if top and not value:
+            raise BadRequest("'top_logprobs' needs 'logprobs' to be true", "top_logprobs")
+        return bool(value), top
     if not isinstance(value, int):
         raise BadRequest("'logprobs' must be true, false or a number", "logprobs")
-    if value not in (0, 1):
-        text = f"'logprobs' must be 0 or 1 (of the chosen tokens) or none, not {_short(value)}"
+    if not 0 <= value <= MOST_LOGPROBS:
+        text = f"'logprobs' must be from 0 to {MOST_LOGPROBS}, not {_short(value)}"
         raise BadRequest(text, "logprobs")
-    return True
+    return True, max(value, top)
 
 
 def _positive(body: Body, name: str) -> float:

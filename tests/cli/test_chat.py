@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fulgurite import cli
+from fulgurite.models import Batch
 from tests.models.samples import folder_of, gguf_of
 
 pytest.importorskip("tokenizers")
@@ -161,3 +162,18 @@ def test_bytes_that_are_not_utf8_are_replaced_or_told(
     (tmp_path / "bad.jinja").write_bytes(b"\xff\xfe")
     assert cli.main(["chat", path, "--template", str(tmp_path / "bad.jinja")]) == 1
     assert "it is not UTF-8" in capsys.readouterr().err
+
+
+def test_a_text_that_was_interrupted_ends_with_the_status_of_that(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Batch.step
+
+    def step(batch: Batch, tokens: Any) -> Any:
+        if batch.lengths[0] == 5:
+            raise KeyboardInterrupt
+        return own(batch, tokens)
+
+    monkeypatch.setattr(Batch, "step", step)
+    assert cli.main(["generate", path, "the", "-n", "20", "--seed", "3"]) == 130
+    assert "[stopped]" in capsys.readouterr().out

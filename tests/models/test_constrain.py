@@ -92,7 +92,7 @@ def test_what_is_not_supported_is_said(schema: Any) -> None:
 
 
 def test_a_schema_that_can_have_no_text_is_an_error() -> None:
-    letters = [chr(n) for n in range(32, 127)]
+    letters = [chr(n) for n in range(32, 127) if chr(n) != "\\"]
     items = {"type": "array", "items": {"$ref": "#"}, "minItems": 1}
     for schema in ({"$ref": "#"}, {"anyOf": [{"$ref": "#"}]}, items):
         with pytest.raises(SchemaError, match="no text"):
@@ -102,6 +102,49 @@ def test_a_schema_that_can_have_no_text_is_an_error() -> None:
     machine = Machine({"enum": ["日本", "a"]}, letters)  # what cannot be written is not begun
     after = machine.step(machine.start, '"')
     assert np.flatnonzero(machine.mask(after)).tolist() == [letters.index("a")]
+
+
+def test_what_no_letter_can_write_is_escaped() -> None:
+    letters = [chr(n) for n in range(32, 127)] + [*"\xc3\xa9"]
+    values = {"日本": ["é", "😀"]}
+    machine = Machine({"const": values}, letters)
+    text = '{"\\u65e5\\u672c": ["\xc3\xa9", "\\ud83d\\ude00"]}'
+    assert json.loads(text.replace("\xc3\xa9", "é")) == values
+    states = machine.start
+    for letter in text:
+        assert np.flatnonzero(machine.mask(states)).tolist() == [letters.index(letter)]
+        states = machine.step(states, letter)
+    assert states == frozenset([()])
+    assert accepts({"const": values}, json.dumps(values, ensure_ascii=False))
+
+
+def test_nests_may_end_where_a_property_is_not_required() -> None:
+    sides: dict[str, Any] = {"left": {"$ref": "#"}, "value": {"type": "integer"},
+                             "right": {"$ref": "#"}}  # fmt: skip
+    tree = {"type": "object", "properties": sides, "required": ["value"]}
+    one, two = '{"value": 1}', '{"left":{"value":1}, "value":2}'
+    for text in (one, two, '{"left": {"value":1},"value":2, "right":{"value":3}}',
+                 '{"value":1,"right":{"value":2,"right":{"value":3}}}'):  # fmt: skip
+        assert accepts(tree, text), text
+    for text in ("{}", '{"left":{}}', '{"right":{"value":1},"value":2}', '{,"value":1}'):
+        assert not accepts(tree, text), text
+    chain = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    assert accepts(chain, "{}") and accepts(chain, '{"next": {"next":{}}}')
+    flat = {"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}}
+    assert not accepts(flat, "{}") and accepts(flat, '{"a":null,"b":null}')  # all, as ever
+    with pytest.raises(SchemaError, match="no text"):
+        Machine(chain | {"required": ["next"]}, [])
+
+
+def test_all_of_one_schema_is_that_schema() -> None:
+    schema = {"$defs": {"a": {"type": "null"}}, "allOf": [{"$ref": "#/$defs/a"}], "default": None}
+    assert accepts(schema, "null") and not accepts(schema, "1")
+    some: list[Any] = [{"allOf": [{}, {}]}, {"allOf": 3}, {"allOf": [{}], "type": "null"}]
+    for wrong in some:
+        with pytest.raises(SchemaError, match="Of'"):
+            Machine(wrong, [])
+    with pytest.raises(SchemaError, match="'oneOf' is not supported"):
+        Machine({"oneOf": [{}]}, [])
 
 
 def twins(**more: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,10 @@ def test_a_seed_gives_the_same_text_and_a_prompt_is_not_read_twice(model: Model)
     assert all(t.finish_reason is None and t.logprob <= 0 for t in again[:-1])
     other = SamplingOptions(max_tokens=10, temperature=1.0, seed=8)
     assert [t.id for t in generator.generate(IDS, other)] != first
-    greedy = [t.id for t in generator.generate(IDS, GREEDY)]
+    told = list(generator.generate(IDS, replace(GREEDY, top_logprobs=3)))
+    assert all(len(t.top) == 3 and t.top[0][0] == t.id for t in told)
+    assert all(abs(t.top[0][1] - t.logprob) < 1e-5 for t in told)
+    greedy = [t.id for t in told]
     ids = list(IDS)
     for token in greedy[:3]:
         assert int(whole(model, ids).argmax()) == token
@@ -290,3 +294,52 @@ def test_slots_that_are_not_there_are_errors(model: Model) -> None:
         ):  # fmt: skip
             with pytest.raises(ArgumentError, match="no slot"):
                 call(slot)
+
+
+@pytest.mark.device("first")
+def test_all_of_a_text_turns_as_its_length_decides(tmp_path: Path) -> None:
+    """Longrope: 32 tokens are short; chunks before and behind that are read as one text."""
+    phi = load(golden_folder(golden()["phi3 longrope"], tmp_path))
+    ids = [(7 * n + 3) % 90 + 3 for n in range(60)]
+    batch = Batch(phi, slots=2)
+    for count in (60, 31, 32, 33, 17):  # after each other in one slot, which keeps what it can
+        close(batch.prefill(1, ids[batch.lengths[1] : count]), whole(phi, ids[:count]))
+        batch.truncate(1, 16)
+    batch.truncate(1, 0)
+    batch.prefill(0, ids[:30])
+    batch.prefill(1, ids[5:36])
+    for count in range(31, 36):  # one becomes long, then the other, each by itself
+        found = batch.step({0: ids[count - 1], 1: ids[count + 5]})
+        close(found[0], whole(phi, ids[:count]))
+        close(found[1], whole(phi, ids[5 : count + 6]))
+    batch.truncate(0, 20)
+    batch.truncate(1, 3)
+    for chunk in Batch.chunks(ids[20:50], (16,)):  # whose length nobody told
+        logits = batch.read(0, chunk)
+    close(logits, whole(phi, ids[:50]))
+    close(batch.read(1, [4]), whole(phi, [*ids[5:8], 4]))
+
+
+@pytest.mark.device("first")
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_a_cache_whose_growth_was_interrupted_has_all_that_it_had(
+    model: Model, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    batch, ids = Batch(model, slots=2), [(7 * n + 3) % 200 + 3 for n in range(300)]
+    batch.prefill(0, ids[:192])
+    batch.prefill(1, ids[100:110])
+    made: list[Any] = []
+    own = fg.Tensor
+
+    def tensor(*given: Any, **named: Any) -> Any:
+        if len(made) == after:
+            raise KeyboardInterrupt
+        made.append(1)
+        return own(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fg, "Tensor", tensor)
+        with pytest.raises(KeyboardInterrupt):
+            batch.read(0, ids[192:292])
+    close(batch.step({1: 9})[1], whole(model, [*ids[100:110], 9]))
+    close(batch.prefill(0, ids[192:300]), whole(model, ids))

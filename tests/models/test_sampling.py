@@ -10,7 +10,7 @@ import pytest
 
 from fulgurite.errors import ArgumentError, NonFiniteError
 from fulgurite.models import Sampler, SamplingOptions
-from fulgurite.models.sampling import BLOCK, _inverted, _kept, choose_rows
+from fulgurite.models.sampling import BLOCK, _inverted, _kept, choose_rows, most_likely
 
 pytestmark = pytest.mark.device("none")
 
@@ -180,3 +180,28 @@ def test_a_row_that_is_not_finite_is_an_error_before_anything_is_drawn() -> None
 def test_options_of_wrong_types_are_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
         SamplingOptions(**wrong)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40, 1000])
+def test_the_most_likely_tokens_come_with_their_log_probabilities(count: int) -> None:
+    logits = np.random.default_rng(3).normal(size=1000).astype(np.float32) * 4
+    logits[7] = logits[900] = logits.max()  # of equal ones the first comes first
+    exact = logits.astype(np.float64) - np.log(np.exp(logits.astype(np.float64)).sum())
+    order = np.argsort(-exact, kind="stable")[:count]
+    found = most_likely(logits, count)
+    assert [token for token, _ in found] == order.tolist()
+    assert np.allclose([logprob for _, logprob in found], exact[order], atol=1e-9)
+    assert most_likely(logits, 0) == ()
+    with pytest.raises(ArgumentError, match="top_logprobs"):
+        SamplingOptions(top_logprobs=-1)
+
+
+def test_a_bias_that_is_no_number_or_leaves_no_token_is_said() -> None:
+    for bias in (float("nan"), float("inf"), 1e39):
+        with pytest.raises(ArgumentError, match="logit_bias"):
+            SamplingOptions(logit_bias={3: bias})
+    none = SamplingOptions(temperature=0, logit_bias=dict.fromkeys(range(4), -float("inf")))
+    with pytest.raises(ArgumentError, match="every token"):
+        Sampler(none).choose(np.zeros(4, np.float32))
+    with pytest.raises(NonFiniteError):
+        Sampler(none).choose(np.full(4, -np.inf, np.float32))

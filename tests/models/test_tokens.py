@@ -255,9 +255,25 @@ def test_vocab_and_merges_are_a_tokeniser(tmp_path: Path) -> None:
     ("tekken", "HelloWorld 12 fooBar/x", ["Hello", "World", " ", "1", "2", " foo", "Bar", "/x"]),
     ("deepseek-v3", "x1234 日本.ok 5", ["x", "123", "4", " ", "日本", ".ok", " ", "5"]),
     ("deepseek-r1-qwen", "it's 12", ["it", "'s", " ", "1", "2"]),
+    ("deepseek-llm", "it's wörd 1234\n日!", ["it", "'", "s", " w", "ö", "rd", " ", "1234", "\n",
+                                            "日", "!"]),
+    ("deepseek-coder", "wörd's 12", ["wörd", "'", "s", " ", "1", "2"]),
+    ("gpt-4o", "it's HelloWORLD 1234", ["it's", " Hello", "WORLD", " ", "123", "4"]),
 ])  # fmt: skip
 def test_words_are_cut_as_models_of_gguf_want_it(pre: str, text: str, parts: list[str]) -> None:
     _, metadata = byte_level(pre)
     ours = _from_metadata(metadata)
     found = [text[slice(*place)] for _, place in ours.inner.pre_tokenizer.pre_tokenize_str(text)]
     assert found == parts
+
+
+@pytest.mark.parametrize("pre, begins", [("llama-bpe", True), ("tekken", True), ("qwen2", False)])
+def test_texts_of_llama_3_begin_with_their_token_where_the_file_does_not_say(
+    pre: str, begins: bool
+) -> None:
+    _, metadata = byte_level(pre)
+    metadata = metadata | {"tokenizer.ggml.bos_token_id": 3}
+    metadata.pop("tokenizer.ggml.add_bos_token", None)
+    assert (_from_metadata(metadata).encode("a")[0] == 3) == begins
+    said = _from_metadata(metadata | {"tokenizer.ggml.add_bos_token": not begins})
+    assert (said.encode("a")[0] == 3) == (not begins)

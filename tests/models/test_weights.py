@@ -18,10 +18,11 @@ from fulgurite.errors import FulguriteError
 from fulgurite.io.gguf import GgufFile
 from fulgurite.io.safetensors import SafetensorsFile, save_safetensors
 from fulgurite.models import FileError, load, quantize
+from fulgurite.models.config import from_hf
 from fulgurite.models.gguf import save_gguf
 from fulgurite.models.quantize import ENCODERS, NUMBERS
 
-from .samples import folder_of, gguf_of
+from .samples import SMALL, folder_of, gguf_of
 
 pytestmark = pytest.mark.device("none")
 IDS = fg.Tensor(np.array([[5, 17, 3, 88]], np.int32), device="reference")
@@ -244,6 +245,40 @@ def test_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(FileError, match="no safetensors file"):
         load(folder)
+
+
+def test_gemma_with_pictures_has_what_its_file_leaves_out() -> None:
+    inner = {
+        "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+        "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }  # fmt: skip
+    data = {"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": inner}
+    config = from_hf(data)
+    assert (config.heads, config.kv_heads, config.head_size) == (8, 4, 256)
+    assert (config.eos, config.vocabulary, config.context) == ((1, 106), 262208, 131072)
+    assert config.rope is not None and config.local_rope is not None
+    assert (config.rope.theta, config.rope.kind, config.rope.factor) == (1e6, "linear", 8.0)
+    assert (config.local_rope.theta, config.local_rope.kind) == (10000.0, "default")
+    assert config.windows[:7] == (1024,) * 5 + (0, 1024) and config.tied
+    data["text_config"] = inner | {"sliding_window_pattern": 3}
+    assert from_hf(data).windows[:4] == (1024, 1024, 0, 1024)
+
+
+@pytest.mark.parametrize("kind, windows", [
+    ("qwen2", (0, 5, 5)), ("qwen3", (0, 5, 5)), ("qwen2_moe", (5, 0, 0)), ("qwen3_moe", (5, 5, 5)),
+])  # fmt: skip
+def test_windows_of_files_that_do_not_name_layers(kind: str, windows: tuple[int, ...]) -> None:
+    data = SMALL | {
+        "model_type": kind, "num_hidden_layers": 3, "sliding_window": 5, "max_window_layers": 1,
+    }  # fmt: skip
+    assert from_hf(data | {"use_sliding_window": True}).windows == windows
+    assert from_hf(data).windows == (0, 0, 0)
+
+
+def test_the_first_files_of_gemma_mean_another_gelu() -> None:
+    data = SMALL | {"model_type": "gemma", "hidden_act": "gelu"}
+    assert from_hf(data).activation == "gelu_tanh"
 
 
 def test_layers_that_do_not_turn_are_those_the_file_names(tmp_path: Path) -> None:

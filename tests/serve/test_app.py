@@ -6,7 +6,9 @@ import base64
 import json
 import os
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -153,8 +155,9 @@ WRONG: list[tuple[str, Any, str]] = [
     (CHAT, {"messages": TOLD, "tool_choice": "required"}, "'tool_choice'"),
     (CHAT, {"messages": TOLD, "tool_choice": {"type": "function"}}, "'tool_choice'"),
     (CHAT, {"messages": TOLD, "modalities": ["text", "audio"]}, "'modalities'"),
-    (CHAT, {"messages": TOLD, "logprobs": True, "top_logprobs": 2}, "'top_logprobs'"),
-    (TEXT, {"prompt": "a", "logprobs": 2}, "'logprobs'"),
+    (CHAT, {"messages": TOLD, "logprobs": True, "top_logprobs": 21}, "'top_logprobs'"),
+    (CHAT, {"messages": TOLD, "top_logprobs": 2}, "'top_logprobs' needs"),
+    (TEXT, {"prompt": "a", "logprobs": 21}, "'logprobs'"),
     (TEXT, {"prompt": "a", "logprobs": -1}, "'logprobs'"),
     (TEXT, {"prompt": "a", "model": 5}, "'model'"),
     (TEXT, {"prompt": "a", "repetition_penalty": 0}, "'repetition_penalty'"),
@@ -237,6 +240,97 @@ def test_a_request_that_takes_too_long_ends_with_an_error(model: Any) -> None:
         assert json.loads(last)["error"]["code"] == "timeout"
         until(lambda: server.engine.active == 0)
         client.close()
+
+
+def test_the_most_likely_tokens_are_told_in_both_forms(client: Client) -> None:
+    plain = {"max_tokens": 6, "temperature": 0, "ignore_eos": True}
+    one = client.ask(TEXT, plain | {"prompt": "the", "logprobs": 3})[1]["choices"][0]
+    found = one["logprobs"]
+    assert [len(top) for top in found["top_logprobs"]] == [3] * 6
+    for token, logprob, top in zip(
+        found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
+    ):  # the chosen one is the first of them
+        assert next(iter(top)) == token and top[token] == pytest.approx(logprob, abs=1e-5)
+        assert list(top.values()) == sorted(top.values(), reverse=True)
+    assert found["text_offset"][0] == 0 and found["text_offset"] == sorted(found["text_offset"])
+    asked = plain | {"prompt": "the", "logprobs": 3}
+    parts = [json.loads(e)["choices"][0] for e in client.stream(TEXT, asked) if e != "[DONE]"]
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        assert [x for part in parts for x in part["logprobs"][name]] == found[name]
+    chat = plain | {"messages": TOLD, "logprobs": True, "top_logprobs": 2, "temperature": 5}
+    content = client.ask(CHAT, chat | {"seed": 3})[1]["choices"][0]["logprobs"]["content"]
+    assert len(content) == 6 and all(len(one["top_logprobs"]) == 2 for one in content)
+    for one in content:
+        assert one["logprob"] <= one["top_logprobs"][0]["logprob"] + 1e-5
+        assert bytes(one["bytes"]).decode(errors="backslashreplace") == one["token"]
+    none = client.ask(CHAT, plain | {"messages": TOLD, "logprobs": True})[1]["choices"][0]
+    assert [one["top_logprobs"] for one in none["logprobs"]["content"]] == [[]] * 6
+
+
+def test_an_end_is_no_token_of_the_text(client: Client) -> None:
+    asked = {"prompt": "the", "logprobs": 1, "logit_bias": {"2": 100}, "temperature": 0}
+    status, found = client.ask(TEXT, asked)
+    assert status == 200 and found["usage"]["completion_tokens"] == 0
+    assert found["choices"][0]["logprobs"] is None
+
+
+def test_who_leaves_while_embeddings_wait_is_not_worked_for(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(model, slots=1, queue=8) as server:
+        begun, go_on, texts = threading.Event(), threading.Event(), []
+        own = server.engine._embed
+
+        def embed(*given: Any) -> Any:
+            texts.append(given[1][0, 1])
+            begun.set()
+            go_on.wait(20)
+            return own(*given)
+
+        monkeypatch.setattr(server.engine, "_embed", embed)
+        first, second, third = (Client(server.port) for _ in range(3))
+        first.http.request("POST", EMBED, json.dumps({"input": [[1, 5], [1, 6]]}))
+        assert begun.wait(20)
+        second.http.request("POST", EMBED, json.dumps({"input": [1, 7]}))
+        until(lambda: len(server.engine._jobs) == 1)
+        third.http.request("POST", EMBED, json.dumps({"input": [1, 8]}))
+        until(lambda: len(server.engine._jobs) == 2)
+        first.close()  # while its first text is embedded
+        second.close()  # while it waits
+        until(lambda: sum(job.is_cancelled for job in tuple(server.engine._jobs)) == 1)
+        until(lambda: left_count(server) == 2)
+        go_on.set()
+        answer = third.http.getresponse()
+        assert answer.status == 200 and len(json.loads(answer.read())["data"]) == 1
+        third.close()
+        assert texts == [5, 8]
+
+
+def left_count(server: Any) -> int:
+    """How many clients did not wait, as `/metrics` says."""
+    client = Client(server.port)
+    text = client.ask("/metrics")[1]
+    client.close()
+    return int(re.search(r"cancelled_total (\d+)", text)[1])  # type: ignore[index]
+
+
+def test_a_body_that_does_not_come_is_ended(
+    model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from fulgurite.serve import app
+
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"
+    with served(model) as server:
+        gone = socket.create_connection(("127.0.0.1", server.port))
+        gone.sendall(head)
+        gone.close()  # in the middle of it
+        until(lambda: left_count(server) == 1)
+        assert "Traceback" not in caplog.text and not caplog.records
+        monkeypatch.setattr(app, "BODY_SECONDS", 0.05)
+        slow = socket.create_connection(("127.0.0.1", server.port))
+        slow.sendall(head)
+        assert slow.recv(1000).startswith(b"HTTP/1.1 408")
+        slow.close()
 
 
 def test_embeddings_that_take_too_long_end_with_the_same_error(model: Any) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fulgurite.models import SamplingOptions
+from fulgurite.models import Generator, SamplingOptions, load
 from fulgurite.models.generate import Token
 from fulgurite.models.quantized import Matrix
 from fulgurite.serve import Busy, Engine, Failure, Request
 from fulgurite.serve.engine import default_slots
+from tests.models.samples import golden, golden_folder
 
 from .serving import tiny
 
@@ -162,3 +163,20 @@ def test_what_does_not_fit_is_refused_as_a_whole_and_a_stop_ends_all(tmp_path: P
     assert sum(event == Failure("stopped", "the server was stopped") for event in events) == 6
     with pytest.raises(Busy, match="stopping"):
         engine.submit(some[6])
+
+
+def test_prompts_of_any_length_after_each_other_turn_as_each_would_alone(tmp_path: Path) -> None:
+    """Longrope: a slot's chunks of a long prompt are not those of a short one."""
+    path = golden_folder(golden()["phi3 longrope"], tmp_path / "phi")
+    ids = [(7 * n + 3) % 90 + 3 for n in range(60)]
+    lengths = (60, 30, 33, 60, 20, 28)  # 28 becomes long while it is written
+    alone = []
+    for length in lengths:
+        other = Engine(load(path), slots=2)
+        alone.append(ask(other, ids[:length]))
+        other.stop(5)
+    engine = Engine(load(path), slots=2)
+    assert [ask(engine, ids[:length]) for length in lengths] == alone
+    generator = Generator(engine.model)
+    assert [[t.id for t in generator.generate(ids[:n], GREEDY)] for n in lengths] == alone
+    engine.stop(5)

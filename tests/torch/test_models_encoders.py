@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import fulgurite as fg
+from fulgurite.errors import ArgumentError
 from fulgurite.models import Clip, ViT, load_encoder, load_vision, load_whisper
 
 transformers = pytest.importorskip("transformers")
@@ -51,6 +53,9 @@ def test_vectors_of_text_are_those_of_transformers(kind: str, tmp_path: Path) ->
     close(got[0], wanted[0])
     close(got[1, :17], wanted[1, :17])
     mean = wanted[1, :17].mean(0)
+    assert model.embed([]).shape == (0, 64)
+    with pytest.raises(ArgumentError, match="no token"):
+        model.embed([[1, -1]])
     (vector,) = model.embed([ids[1, :17].tolist()])
     assert np.allclose(vector, (mean / mean.norm()).detach().numpy(), atol=1e-4)
 
@@ -76,6 +81,8 @@ def test_images_fit_texts_as_transformers_says(tmp_path: Path) -> None:
     assert isinstance(model, Clip)
     got = model.logits(fg.Tensor(images.numpy()), fg.Tensor(ids.numpy().astype(np.int32)))
     close(got, theirs(input_ids=ids, pixel_values=images).logits_per_image)
+    with pytest.raises(ArgumentError, match="squares of 8"):
+        model.images(fg.zeros((1, 3, 33, 32)))
 
 
 def test_speech_is_written_as_transformers_writes_it(tmp_path: Path) -> None:
@@ -100,3 +107,12 @@ def test_speech_is_written_as_transformers_writes_it(tmp_path: Path) -> None:
                 break
     wanted = [n for n in said[1:] if n != 2]
     assert model.transcribe(sound[0].numpy(), tokens=20) == wanted
+    never = sorted({*wanted[1:4]} - {wanted[0]})
+    settings = {"suppress_tokens": never, "begin_suppress_tokens": [wanted[0], 2]}
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+    generated = theirs.generate(
+        input_features=sound, max_new_tokens=20, do_sample=False, suppress_tokens=never,
+        begin_suppress_tokens=[wanted[0], 2], decoder_input_ids=torch.tensor([[1]]),
+    )[0].tolist()  # fmt: skip
+    found = load_whisper(tmp_path).transcribe(sound[0].numpy(), tokens=20)
+    assert found == [n for n in generated if n not in (1, 2)][: len(found)] and len(found) > 1

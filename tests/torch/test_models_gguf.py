@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from fulgurite.io.quants import QUANTS
 from fulgurite.models.gguf import save_gguf
 from fulgurite.models.quantize import ENCODERS, NUMBERS, packed
 from tests.io.samples import blocks
+from tests.models.gguf_samples import gguf_from
+from tests.models.samples import golden, golden_folder
 
 gguf = pytest.importorskip("gguf")
 
@@ -63,3 +66,32 @@ def test_the_package_reads_what_we_quantise(name: str, tmp_path: Path) -> None:
     bits = {"Q8_0": 8, "Q6_K": 6}.get(name, int(name[1]) if name[0] == "Q" else 4)
     assert np.sqrt(np.mean((got - values) ** 2)) < 2.5 / 2**bits
     assert QUANTS[NUMBERS[name]].name == name
+
+
+def _keys(part: Any) -> set[str]:
+    """The keys that the package knows, without the name of an architecture."""
+    found = set()
+    for value in vars(part).values():
+        if isinstance(value, type):
+            found |= _keys(value)
+        elif isinstance(value, str):
+            found.add(value.removeprefix("{arch}."))
+    return found
+
+
+@pytest.mark.parametrize("name", golden())
+def test_files_of_every_architecture_have_names_that_the_package_knows(
+    name: str, tmp_path: Path
+) -> None:
+    path = gguf_from(golden_folder(golden()[name], tmp_path / "x"), tmp_path / "x.gguf", True)
+    reader: Any = gguf.GGUFReader(path)
+    kind = GgufFile(path).metadata["general.architecture"]
+    numbers = {word: number for number, word in gguf.MODEL_ARCH_NAMES.items()}
+    known = {gguf.TENSOR_NAMES[one] for one in gguf.MODEL_TENSORS[numbers[kind]]}
+    for tensor in reader.tensors:
+        own = re.sub(r"\.(weight|bias)$", "", re.sub(r"^blk\.\d+", "blk.{bid}", tensor.name))
+        extra = ("rope_factors_long", "rope_factors_short", "rope_freqs")
+        assert own in known or own in extra, tensor.name
+    keys = _keys(gguf.constants.Keys)
+    for key in GgufFile(path).metadata:
+        assert key.removeprefix(f"{kind}.") in keys, key

@@ -31,6 +31,8 @@ def test_the_official_client_reads_texts_streams_embeddings_and_errors(tmp_path:
             assert "".join(parts) == whole.choices[0].message.content
             text = client.completions.create(model="tiny", prompt="the", max_tokens=4, logprobs=1)
             assert text.choices[0].logprobs.token_logprobs
+            told = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3)
+            assert all(len(one.top_logprobs) == 3 for one in told.choices[0].logprobs.content)
             found = client.embeddings.create(model="tiny", input=["the tin", "then"])
             assert [len(one.embedding) for one in found.data] == [64, 64]
             with pytest.raises(openai.BadRequestError, match="'temperature'"):
