@@ -100,11 +100,13 @@ def start(system: str, path: str, threads: int) -> dict[str, float]:
     if system == "ours":
         import fulgurite as fg
 
+        settle()  # threads that NumPy's BLAS starts are busy for a while
         begin = time.process_time()
         model = fg.onnx.load(path)
     else:
         import onnxruntime  # noqa: F401  # importing is not timed
 
+        settle()
         begin = time.process_time()
         session = session_of(path, threads)
         seconds = time.process_time() - begin

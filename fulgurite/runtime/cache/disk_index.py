@@ -51,7 +51,7 @@ def distrust(status: os.stat_result) -> str:
 
 
 class Index:
-    """One connection for each process, shared by its threads; `data` and `links` are folders of files."""
+    """One connection for each process, shared by its threads; `data` is the folder of files."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
