@@ -104,8 +104,9 @@ def is_stale(found: list[Source], loaded: int) -> bool:
 
     A time yet to come says nothing: the clock was wrong then, or is now.
     """
-    which, now = 2 if sys.platform == "win32" else 3, time.time_ns()
-    return any([loaded < s[which] <= now and s[0][-1] != "/" for s in found])
+    now = time.time_ns()
+    times = [s[2] if sys.platform == "win32" else s[3] for s in found if s[0][-1] != "/"]
+    return any([loaded < t <= now for t in times])
 
 
 @lru_cache(maxsize=8)
