@@ -16,12 +16,13 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import copy
 from gc import collect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..config import config, current
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of
 from ..core.op import Array
 from ..core.ops.effect import COPY, WATCH

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ import fulgurite as fg
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
+from ..core.lazy_named_tuple import NamedTuple
 from ..errors import ArgumentError, BoundsError, FulguriteError, ShapeError
 from ..runtime.device import get_device
 from ..runtime.gc_pause import held_back

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..aot.schedule import Given, TensorSchedule
 from ..config import current
 from ..core.digest import digest_of
 from ..core.dtype import dtype_of
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node
 from ..core.ops.leaf import param
 from ..core.origin import NamedLine

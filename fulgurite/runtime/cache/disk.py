@@ -22,10 +22,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...core.context import Table
 from ...core.digest import blake2b
+from ...core.lazy_named_tuple import NamedTuple
 from ...errors import ArgumentError
 from .disk_index import Index, Untrusted, distrust
 
