@@ -112,11 +112,14 @@ def is_stale(found: list[Source], loaded: int) -> bool:
 @lru_cache(maxsize=8)
 def fingerprint(store: Store, loaded: int, whole: bool = False) -> str | None:
     """What this process runs, by its content; None: unknown."""
-    known = None if whole else _walked.get(loaded)  # all of them were asked for a moment ago
+    if not whole and loaded in _parts:  # all of them were asked for a moment ago
+        return _parts[loaded]
+    known = None if whole else _walked.get(loaded)
     return fingerprint_of(PACKAGE, store, loaded, whole, known)
 
 
 _walked: dict[int, list[Source]] = {}
+_parts: dict[int, str] = {}  # what a list of the whole package says of those that plans depend on
 
 
 def fingerprint_of(
@@ -144,7 +147,9 @@ def fingerprint_of(
     except OSError:
         return None
     if known is None:
-        _list(package, store, whole, walked, name)
+        part = fingerprint_of(package, store, loaded, False, _walked[loaded]) if whole else ""
+        if part is not None:
+            _list(package, store, whole, walked, (name, part))
     return name
 
 
@@ -152,12 +157,14 @@ def _list_key(package: str, whole: bool) -> str:
     return digest_of(f"files of {package} {whole}")
 
 
-def _list(package: str, store: Store, whole: bool, found: list[Source], name: str) -> None:
+def _list(
+    package: str, store: Store, whole: bool, found: list[Source], names: tuple[str, str]
+) -> None:
     """Keep what to ask the status of, and a digest of the answers, where nobody writes to them."""
     latest, now = max([max(s[2:4]) for s in found]), time.time_ns()
     if latest > now - SETTLED_NS or any(["\n" in s[0] for s in found]):
         return
-    lines = [name, status_digest(found, package), *[s[0] for s in found]]
+    lines = [*names, status_digest(found, package), *[s[0] for s in found]]
     store.put("sources", _list_key(package, whole), "\n".join(lines).encode())
 
 
@@ -167,9 +174,12 @@ def _listed(package: str, store: Store, loaded: int, whole: bool) -> str | None:
     if kept is None:
         return None
     try:
-        name, status, *paths = kept.decode().split("\n")
+        name, part, status, *paths = kept.decode().split("\n")
         found = [_source(package, path) for path in paths]
     except (ValueError, OSError):  # one of them is gone
         return None
-    same = status_digest(found, package) == status and not is_stale(found, loaded)
-    return name if same and is_hex(name) else None
+    if status_digest(found, package) != status or is_stale(found, loaded) or not is_hex(name):
+        return None
+    if whole and package == PACKAGE and is_hex(part):
+        _parts[loaded] = part
+    return name

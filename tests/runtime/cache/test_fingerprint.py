@@ -108,6 +108,20 @@ def test_folders_whose_status_is_known_are_not_listed_again(
     assert now_of(copy, store) == listed
 
 
+def test_a_list_of_the_whole_package_says_what_plans_depend_on_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**18))
+    monkeypatch.setattr(fingerprint, "_parts", {})
+    loaded = time.time_ns() + 10**12
+    plain = fingerprint_of(fingerprint.PACKAGE, store, loaded)
+    for known in ({}, {loaded: plain}):
+        assert fingerprint_of(fingerprint.PACKAGE, store, loaded, True) not in (plain, None)
+        assert fingerprint._parts == known
+    monkeypatch.setattr(os, "stat", lambda *_: pytest.fail("asked again"))
+    assert fingerprint.fingerprint(store, loaded) == plain
+
+
 def test_files_that_come_or_go_are_seen_where_folders_are_not_listed(
     copy: Path, store: Store, listed: str
 ) -> None:
