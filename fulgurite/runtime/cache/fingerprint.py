@@ -15,10 +15,12 @@ file came or went.
 
 from __future__ import annotations
 
+import marshal
 import os
 import sys
 import time
 from functools import lru_cache
+from operator import attrgetter
 
 from ...core.digest import blake2b, digest_of
 from .disk import Store, is_hex
@@ -34,6 +36,7 @@ FRONT_ENDS = frozenset(
 # when it was modified, and changed (POSIX sets that with every change, whatever a program says the
 # time is), in ns; its inode
 Source = tuple[str, int, int, int, int]
+_STATUS = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 SETTLED_NS = 2 * 10**9  # since the last change, after which times say that a folder is the same
 
 
@@ -66,8 +69,8 @@ def files_and_folders(package: str = PACKAGE, whole: bool = False) -> list[Sourc
 
 
 def _source(package: str, path: str) -> Source:
-    s = os.stat(f"{package}/{path}")
-    return path, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino
+    size, modified, changed, inode = _STATUS(os.stat(f"{package}/{path}"))
+    return path, size, modified, changed, inode
 
 
 def status_digest(found: list[Source], package: str = PACKAGE) -> str:
@@ -162,9 +165,10 @@ def _list(
 ) -> None:
     """Keep what to ask the status of, and a digest of the answers, where nobody writes to them."""
     latest, now = max([max(s[2:4]) for s in found]), time.time_ns()
-    if latest > now - SETTLED_NS or any(["\n" in s[0] for s in found]):
+    paths = [f"{package}/{s[0]}" for s in found]
+    if latest > now - SETTLED_NS or any(["\n" in path for path in paths]):
         return
-    lines = [*names, status_digest(found, package), *[s[0] for s in found]]
+    lines = [*names, _digest_of_rows([s[1:] for s in found]), *paths]
     store.put("sources", _list_key(package, whole), "\n".join(lines).encode())
 
 
@@ -175,11 +179,18 @@ def _listed(package: str, store: Store, loaded: int, whole: bool) -> str | None:
         return None
     try:
         name, part, status, *paths = kept.decode().split("\n")
-        found = [_source(package, path) for path in paths]
+        rows: list[tuple[int, int, int, int]] = [*map(_STATUS, map(os.stat, paths))]
     except (ValueError, OSError):  # one of them is gone
         return None
-    if status_digest(found, package) != status or is_stale(found, loaded) or not is_hex(name):
+    if _digest_of_rows(rows) != status or not is_hex(name):
+        return None
+    if is_stale([(path, *row) for path, row in zip(paths, rows, strict=True)], loaded):
         return None
     if whole and package == PACKAGE and is_hex(part):
         _parts[loaded] = part
     return name
+
+
+def _digest_of_rows(rows: list[tuple[int, int, int, int]]) -> str:
+    """A digest of status without paths; text of numbers would take longer than asking for them."""
+    return digest_of(marshal.dumps(rows, 2))  # a version that writes equal rows as equal bytes
