@@ -130,29 +130,43 @@ def fingerprint_of(
 ) -> str | None:
     """The digest of a package's sources, from the store if their status is known there."""
     try:
-        listed = _listed(package, store, loaded, whole) if known is None else None
-        if listed is not None:
-            return listed
-        walked = files_and_folders(package, whole) if known is None else known
-        found = [s for s in walked if s[0][-1] != "/"]
-        if not found or is_stale(found, loaded):
-            return None
-        if whole:
-            _walked[loaded] = [s for s in found if s[0].partition("/")[0] not in FRONT_ENDS]
-        status = status_digest(found, package)
-        kept = store.get("sources", status)
-        name = "" if kept is None else kept.decode("ascii", "replace")
-        if not is_hex(name):
-            name = content_digest(found, package)
-            if sources(package, whole) != found:  # somebody writes to them right now
-                return None
-            store.put("sources", status, name.encode())
+        if known is not None:
+            return _named(package, store, loaded, whole, known)
+        return _listed(package, store, loaded, whole) or _walk(package, store, loaded, whole)
     except OSError:
         return None
-    if known is None:
-        part = fingerprint_of(package, store, loaded, False, _walked[loaded]) if whole else ""
-        if part is not None:
-            _list(package, store, whole, walked, (name, part))
+
+
+def _walk(package: str, store: Store, loaded: int, whole: bool) -> str | None:
+    """The fingerprint of what is in the package's folders, which are listed for the next one."""
+    walked = files_and_folders(package, whole)
+    found = [s for s in walked if s[0][-1] != "/"]
+    name = _named(package, store, loaded, whole, found)
+    if name is None:
+        return None
+    part: str | None = ""
+    if whole:
+        few = [s for s in found if s[0].partition("/")[0] not in FRONT_ENDS]
+        _walked[loaded] = few
+        part = _named(package, store, loaded, False, few)
+    if part is not None:
+        _list(package, store, whole, walked, (name, part))
+    return name
+
+
+def _named(package: str, store: Store, loaded: int, whole: bool, found: list[Source]) -> str | None:
+    """The digest of what files hold, from the store if their status is known there."""
+    if not found or is_stale(found, loaded):
+        return None
+    status = status_digest(found, package)
+    kept = store.get("sources", status)
+    name = "" if kept is None else kept.decode("ascii", "replace")
+    if is_hex(name):
+        return name
+    name = content_digest(found, package)
+    if sources(package, whole) != found:  # somebody writes to them right now
+        return None
+    store.put("sources", status, name.encode())
     return name
 
 
