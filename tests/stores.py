@@ -39,6 +39,12 @@ def index_of(store: Store) -> Path:
     return Path(store.folder, "v1", "index.sqlite")
 
 
+def unlink_all(store: Store) -> None:
+    """Leave what a store has to its index."""
+    for path in Path(store.folder, "v1", "links").iterdir():
+        path.unlink()
+
+
 def run_script(body: str, *arguments: object) -> str:
     """Run a script with the names of this module in a process of its own; what it printed."""
     head = """

@@ -16,12 +16,13 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import copy
 from gc import collect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..config import config, current
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of
 from ..core.op import Array
 from ..core.ops.effect import COPY, WATCH
@@ -36,7 +37,6 @@ from ..graph.memory.arena import bytes_moved, slot_bytes
 from ..runtime import multi_device
 from ..runtime.derived import DERIVED
 from ..runtime.device import Buffer, Held, get_device, is_shared
-from ..runtime.incremental import Incremental, Values
 from ..runtime.plan import Plan
 from ..runtime.plan_key import cache_key
 from ..runtime.realize import (
@@ -57,6 +57,7 @@ from ..runtime.unmaterialized import About, Fresh
 from ..tensor import Tensor, wrap
 
 if TYPE_CHECKING:
+    from ..runtime.incremental import Incremental, Values
     from .export import LoadedSchedule
 
 KEEP = 1 << 22  # as many bytes of values a plain run keeps before anybody asked what changed
@@ -193,7 +194,9 @@ class _Part:
     def steps(self) -> Incremental:
         """The plan, ready to run kernel by kernel."""
         if self.incremental is None or self.incremental.plan is not self.plan:
-            self.incremental = Incremental(self.plan)
+            with FORK_LOCK:
+                from ..runtime import incremental
+            self.incremental = incremental.Incremental(self.plan)
         return self.incremental
 
     def replay(self, roots: Sequence[Node], places: Sequence[int]) -> Replay:

@@ -21,12 +21,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..errors import FulguriteError, ParseError
 from .dtype import DTYPES, DType, Number, complex64, decode, encode, float32, float64, void
+from .lazy_named_tuple import NamedTuple
 from .node import SOURCES, Node, Shape, Source, make, toposort
 from .operators import OPS
 from .ops.body import Body
@@ -245,8 +246,7 @@ _REAL = r"(?:[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|inf|nan)"
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _STRING = rf"'(?:[^'\\]|{_ESCAPE})*'|\"(?:[^\"\\]|{_ESCAPE})*\""
 _TOKEN = (  # compiled on first use: most processes only write
-    rf"""(?P<space>\s+)
-    | (?P<comment>\#(?=\s|$).*)
+    rf"""\s*(?: (?P<comment>\#(?=\s|$).*)
     | (?P<bits>-?0x[0-9a-fA-F]+(?![\w.]))
     | (?P<number>-?{_REAL}(?:[-+]{_REAL}j)?(?![\w.]))
     | (?P<word>{_WORD.pattern})
@@ -259,8 +259,9 @@ _TOKEN = (  # compiled on first use: most processes only write
     | (?P<shape>\[[^\]]*\])
     | (?P<note>!meta\(\w*\))
     | (?P<lost><\w*>)
-    | (?P<sign>[(),=:])"""
+    | (?P<sign>[(),=:]))"""
 )
+_SPACES = " \t\n\r\f\v"
 _HINT = "see what show() prints"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
@@ -351,6 +352,11 @@ def _solid(text: str) -> str:
     return "".join(text.split())
 
 
+@lru_cache(maxsize=1)
+def _token() -> re.Pattern[str]:
+    return re.compile(_TOKEN, re.VERBOSE | re.ASCII)
+
+
 class _Token(NamedTuple):
     kind: str
     text: str
@@ -364,18 +370,18 @@ class _Line:
         self.number = number
         self.tokens: list[_Token] = []
         self.place = 0
-        start = 0
-        token = re.compile(_TOKEN, re.VERBOSE | re.ASCII)
-        while start < len(content):
-            found = token.match(content, start)
-            if found is None:
-                bad = _Token("bad", content[start : start + 12], start + 1)
-                self.fail(f"{bad.text!r} is not part of any text", _HINT, bad)
-            kind = found.lastgroup
-            assert kind is not None
-            if kind != "space" and kind != "comment":
-                self.tokens.append(_Token(kind, found.group(), start + 1))
-            start = found.end()
+        end, whole = 0, content.rstrip(_SPACES)
+        for found in _token().finditer(whole):
+            if found.start() != end:
+                break
+            kind: Any = found.lastgroup
+            end = found.end()
+            if kind != "comment":
+                self.tokens.append(_Token(kind, found[kind], found.start(kind) + 1))
+        if end != len(whole):
+            end += len(whole) - end - len(whole[end:].lstrip(_SPACES))
+            bad = _Token("bad", content[end : end + 12], end + 1)
+            self.fail(f"{bad.text!r} is not part of any text", _HINT, bad)
         self.tokens.append(_Token("end", "the end of the line", len(content) + 1))
         self.current = self.tokens[0]  # the next one, which stays
 
@@ -542,7 +548,7 @@ def _parse_number(text: str) -> Number:
     if text in ("True", "False"):
         return text == "True"
     if text.endswith("j"):
-        split = _COMPLEX.match(text)
+        split = re.match(_COMPLEX, text)
         assert split is not None
         return complex(float(split["real"]), float(split["imag"]))
     if text == "nan":
@@ -550,4 +556,4 @@ def _parse_number(text: str) -> Number:
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
-_COMPLEX = re.compile(rf"(?P<real>-?{_REAL})(?P<imag>[-+]{_REAL})j")
+_COMPLEX = rf"(?P<real>-?{_REAL})(?P<imag>[-+]{_REAL})j"

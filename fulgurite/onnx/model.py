@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +25,10 @@ import fulgurite as fg
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
+from ..core.lazy_named_tuple import NamedTuple
 from ..errors import ArgumentError, BoundsError, FulguriteError, ShapeError
 from ..runtime.device import get_device
-from ..runtime.gc_pause import held_back
+from ..runtime.gc_pause import held_back, made_to_stay
 from ..tensor import Tensor
 from .ports import Port, Signature, checked_dims, converted, names_of
 from .recall import Recall, Recalled
@@ -232,6 +233,8 @@ class Model:
         self._check_sizes(given)  # a plan that was found has these shapes already
         with held_back():
             plan = self.last = self._bound(given) or self._built(given)
+            if isinstance(plan, Recalled):
+                made_to_stay()
         if plan.schedule is not None or not plan.dynamic:
             plans.insert(0, plan)
             del plans[PLANS:]

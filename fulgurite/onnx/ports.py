@@ -7,13 +7,14 @@ In: what a file says of its inputs and outputs, and the sizes that users fix or 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import fulgurite as fg
 
 from ..core.lazy_dataclass import dataclass
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError
 from ..runtime.realize import OBSERVER

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..aot.schedule import Given, TensorSchedule
 from ..config import current
 from ..core.digest import digest_of
 from ..core.dtype import dtype_of
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node
 from ..core.ops.leaf import param
 from ..core.origin import NamedLine
@@ -77,8 +78,7 @@ class Recalled(Runs):
         start += -start % ALIGN
         self.hosts = set(about["hosts"])
         self.outputs: list[int] = about["outputs"]
-        for name, value in given.items():  # of those that nothing reads
-            self.held[name] = np.array(value, order="C")
+        self._given = given
         file = source.name or "model.onnx"
         lines = [
             NamedLine(file, line, tuple(scopes), text) for line, scopes, text in about["lines"]
@@ -94,6 +94,9 @@ class Recalled(Runs):
         ]
         if len(buffers) != plan.inputs or max(self.outputs) >= len(about["roots"]):
             raise KeyError("inputs or outputs")
+        for name in given.keys() - self.held.keys():  # nothing reads them
+            self.held[name] = np.array(given[name], order="C")
+        del self._given
         roots = [param(0, tuple(shape), dtype_of(name), None) for name, shape in about["roots"]]
         self.schedule = TensorSchedule.of_plan(plan, buffers, roots)
         source.release_pages()
@@ -104,11 +107,13 @@ class Recalled(Runs):
     ) -> Node:  # fmt: skip
         """The memory of an input, of a weight in the file, or of an array that was kept."""
         if kind == "input":  # with room, where the plan was one for many sizes
-            value = self.held[place]
-            whole = np.zeros(shape, value.dtype)
-            cuts = tuple([slice(0, n) for n in value.shape])
-            self.held[place] = whole if whole.shape == value.shape else whole[cuts]
-            self.held[place][...] = value
+            value = self._given[place]
+            if value.shape == tuple(shape):
+                self.held[place] = whole = np.array(value, order="C")
+            else:
+                whole = np.zeros(shape, value.dtype)
+                self.held[place] = whole[tuple([slice(0, n) for n in value.shape])]
+                self.held[place][...] = value
             node = value_node(self.share(whole).node)
             assert node is not None
             return node

@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import fulgurite as fg
 
 from ..aot.schedule import Given, TensorSchedule
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.op import Array
 from ..runtime.device import get_device
 from ..runtime.realize import storage_of, value_node

@@ -9,8 +9,9 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..core.lazy_named_tuple import NamedTuple
 from .errors import ModelError
 
 

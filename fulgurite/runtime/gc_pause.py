@@ -12,7 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MOST_TO_STAY = 16  # times: each delays a collection of all that is old
 _lock = threading.Lock()
+_stayed = 0
 _holds = 0
 _ran = False
 
@@ -33,3 +35,17 @@ def held_back() -> Iterator[None]:
             _holds -= 1
             if _holds == 0 and _ran:
                 gc.enable()
+
+
+def made_to_stay() -> None:
+    """Let what was made in a hold be old at once, so that no collection walks it when that ends.
+
+    For what a process finds on disk and keeps, which is a few things and no cycles. What the user
+    froze stays frozen.
+    """
+    global _stayed
+    with _lock:
+        if _stayed < MOST_TO_STAY and not gc.get_freeze_count():
+            _stayed += 1
+            gc.freeze()
+            gc.unfreeze()  # to the oldest generation

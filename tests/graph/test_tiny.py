@@ -25,7 +25,7 @@ def test_a_scatter_is_as_large_as_what_it_scatters() -> None:
     """Few results of many numbers are work all the same."""
     few, many = (fg.Tensor(np.zeros(n, np.int64)) for n in (10, 1 << 20))
     assert is_tiny(sink(fg.bincount(few, length=5)))  # type: ignore[arg-type]
-    assert not is_tiny(sink(fg.bincount(many, minlength=5)))  # type: ignore[arg-type]
+    assert not is_tiny(sink(fg.bincount(many, length=5)))  # type: ignore[arg-type]
 
 
 def test_a_tiny_graph_compiles_no_kernel_unless_told_to() -> None:

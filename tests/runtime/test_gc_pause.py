@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from fulgurite.runtime.gc_pause import held_back
+from tests.stores import run_script
 from tests.threads import together
 
 
@@ -42,3 +43,40 @@ def test_threads_that_overlap_leave_it_on() -> None:
 
     together(4, work)
     assert gc.isenabled()
+
+
+def test_what_is_made_to_stay_is_not_walked_when_a_hold_ends() -> None:
+    run_script(
+        """
+        import gc
+        from fulgurite.runtime.gc_pause import held_back, made_to_stay
+        runs = []
+        gc.collect()
+        gc.callbacks.append(lambda phase, about: runs.append(about["generation"]))
+        with held_back():
+            kept = [[n] for n in range(10_000)]
+            made_to_stay()
+        assert gc.isenabled() and not runs and not gc.get_freeze_count()
+        assert len(gc.get_objects(2)) > 10_000
+        with held_back():
+            more = [[n] for n in range(10_000)]
+        last = [[], []]
+        assert runs, "without it a collection comes at once"
+        """
+    )
+
+
+def test_what_a_user_froze_stays_frozen_and_few_things_are_made_to_stay() -> None:
+    run_script(
+        """
+        import gc
+        from fulgurite.runtime import gc_pause
+        gc.freeze()
+        gc_pause.made_to_stay()
+        assert gc.get_freeze_count() and gc_pause._stayed == 0
+        gc.unfreeze()
+        for _ in range(2 * gc_pause.MOST_TO_STAY):
+            gc_pause.made_to_stay()
+        assert gc_pause._stayed == gc_pause.MOST_TO_STAY
+        """
+    )

@@ -19,13 +19,12 @@ there.
 from __future__ import annotations
 
 import sys
-from enum import IntEnum
 
 from ...core.lazy_dataclass import dataclass
 from .driver_loops import LOOP_TEXT, Length
 
 
-class Record(IntEnum):
+class Record:
     """Kinds of records of a program."""
 
     END = 0
@@ -34,7 +33,7 @@ class Record(IntEnum):
     LOOP = 3  # another program, so many times: see `driver_loops.py`
 
 
-class Word(IntEnum):
+class Word:
     """Words of a frame."""
 
     STATUS = 0  # the record that failed
@@ -42,7 +41,7 @@ class Word(IntEnum):
     SLOTS = 2  # the first slot
 
 
-class Pool(IntEnum):
+class Pool:
     """Bytes of a pool: each word that threads fight for has a cache line of its own."""
 
     GENERATION = 0
@@ -68,8 +67,8 @@ class Limits:
     spins: int = 4000  # looks at the next job before a worker lies down: some 100 us
 
 
-END, LAUNCH, COPY, LOOP = Record
-_, SIZE, SLOTS = Word
+END, LAUNCH, COPY, LOOP = Record.END, Record.LAUNCH, Record.COPY, Record.LOOP
+SIZE, SLOTS = Word.SIZE, Word.SLOTS
 LIMITS = Limits()
 NEXTS = Pool.WORKERS + 3 * 8 * LIMITS.workers  # of each thread's part, how far it is
 POOL_BYTES = NEXTS + 64 * LIMITS.workers
@@ -90,7 +89,7 @@ def driver_text(arch: str, system: str = sys.platform) -> str:
     declared, pause = _PAUSE[arch]
     head, body = ("declare", "") if system == "linux" else ("define internal", " { ret i32 -1 }")
     places = "\n".join([f"{head} i32 @{name}({types}){body}" for name, types in _PLACES.items()])
-    words = {member.name.lower(): member for kind in (Record, Pool) for member in kind}
+    words = {name.lower(): n for kind in (Record, Pool) for name, n in vars(kind).items()}
     names = words | {
         "declared": declared, "pause": pause, "spin": LIMITS.spins, "header": LIMITS.header_words,
         "nexts": NEXTS, "fixed": LIMITS.fixed_arguments, "processor": places,
@@ -98,10 +97,9 @@ def driver_text(arch: str, system: str = sys.platform) -> str:
         "loop_words": Length.LOOP, "move_words": Length.MOVE, "carry_words": Length.CARRY,
         "bytes": LIMITS.processors // 8, "words": LIMITS.processors // 64,
     }  # fmt: skip
-    text = _TEXT + LOOP_TEXT
-    for name, value in names.items():
-        text = text.replace(f"${name}$", str(value))
-    return text
+    parts = (_TEXT + LOOP_TEXT).split("$")  # every other one is a name
+    parts[1::2] = [str(names[name]) for name in parts[1::2]]
+    return "".join(parts)
 
 
 _TEXT = """

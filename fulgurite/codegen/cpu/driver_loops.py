@@ -10,10 +10,8 @@ of odd steps, the stride of both, the slot of its last value). The body may hold
 
 from __future__ import annotations
 
-from enum import IntEnum
 
-
-class Length(IntEnum):
+class Length:
     """Words of parts of a record."""
 
     LOOP = 7  # before its lists

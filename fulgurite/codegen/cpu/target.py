@@ -11,10 +11,10 @@ import os
 import platform
 import sys
 from functools import lru_cache
-from typing import NamedTuple
 
 from ...core.digest import digest_of
 from ...core.lazy_dataclass import dataclass
+from ...core.lazy_named_tuple import NamedTuple
 
 VECTORS = {"avx512": 16, "avx2": 8, "sse2": 4, "neon": 4}  # lanes of float32
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")

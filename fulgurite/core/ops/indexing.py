@@ -259,9 +259,46 @@ def _sort_numpy(node: Node, x: Array) -> Array:
     return sorted_places(x, *node.arg)
 
 
+PACKED_SORT = 1024  # elements of a line from which keys with places behind them are sorted instead
+
+
+def _sort_keys(x: Array) -> Array | None:
+    """Numbers of 32 bits without a sign in the order of the elements; None where 32 do not do."""
+    if x.dtype.kind == "f" and x.itemsize <= 4:
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            single = x.astype(np.float32) + np.float32(0)  # -0 becomes 0, which it equals
+        bits = single.view(np.int32)
+        mirrored = bits ^ ((bits >> 31) | np.int32(-1 << 31))  # the more negative, the less
+        return np.where(np.isnan(single), np.uint32(0xFFFFFFFF), mirrored.view(np.uint32))
+    if x.dtype.kind not in "biu" or not x.size:
+        return None
+    if x.itemsize < 4 or x.dtype.kind == "b":
+        return x.astype(np.int32).view(np.uint32) ^ np.uint32(1 << 31)
+    least = x.min()
+    if int(x.max()) - int(least) >= 1 << 32:
+        return None
+    # sums of whole numbers wrap, and so does what is left of a difference
+    distance: Array = x.view(f"u{x.itemsize}") - least.view(f"u{x.itemsize}")
+    return distance.astype(np.uint32)
+
+
+def _packed_order(keys: Array, axis: int) -> Array:
+    """The stable order of keys: no two are equal with their places behind them, so that any sort is
+    stable, and NumPy's of plain numbers has vectors."""
+    places = np.arange(keys.shape[axis], dtype=np.uint64)
+    places = np.expand_dims(places, [d for d in range(keys.ndim) if d != axis % keys.ndim])
+    both: Array = (keys.astype(np.uint64) << np.uint64(32)) | places
+    both.sort(axis=axis)
+    return both.astype(np.uint32).view(np.int32)
+
+
 def sorted_places(x: Array, axis: int, descending: bool) -> Array:
     """The stable order along an axis; NaN comes last rising and first falling."""
     wide = x.astype(np.float32) if dtype_of(x.dtype).is_small_float else x
+    if x.shape[axis] >= PACKED_SORT:
+        keys = _sort_keys(wide)
+        if keys is not None:
+            return _packed_order(~keys if descending else keys, axis)
     if not descending:
         return np.argsort(wide, axis=axis, kind="stable").astype(np.int32)
     # stable in falling order: sort the mirror image and mirror the places

@@ -1,7 +1,8 @@
 """Results whose size is data: which values occur, and where elements are other than zero.
 
 In: a tensor. Out: tensors whose shapes nobody knows before the data, so these functions realize
-a mask, count on the host, and gather. The values are lazy again and carry a gradient.
+a mask, count on the host, and gather. The values are lazy again and carry a gradient; whole
+numbers, which have none, are looked at by NumPy where it can.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...core.node import Node
 from ...core.ops.complexes import IMAG, REAL
 from ...core.ops.elementwise import NE
 from ...errors import ShapeError
+from ...runtime.device import get_device
 from ...tensor import Tensor, TensorLike, from_numpy, lifted, node_of, wrap
 from ..common import apply, as_tensor, astype, common_dtype
 from ..math.elementwise import equal, minimum
@@ -106,7 +108,17 @@ def unique_values(x: TensorLike) -> Tensor:
     >>> fg.unique_values(fg.Tensor([3, 1, 3])).tolist()
     [1, 3]
     """
-    return unique_all(x).values
+    whole = _whole_on_host(x)
+    if whole is None:
+        return unique_all(x).values
+    return from_numpy(np.unique(np.asarray(whole)), whole.node.device)
+
+
+def _whole_on_host(x: TensorLike) -> Tensor | None:
+    """A tensor without a gradient whose values NumPy can look at where they are, or None."""
+    tensor = as_tensor(x)
+    exact = tensor.dtype.is_integer or tensor.dtype is bool_
+    return tensor if exact and get_device(tensor.device).host_visible else None
 
 
 def unique_counts(x: TensorLike) -> UniqueCounts:
@@ -116,6 +128,11 @@ def unique_counts(x: TensorLike) -> UniqueCounts:
     >>> values.tolist(), counts.tolist()
     ([1, 3], [1, 2])
     """
+    whole = _whole_on_host(x)
+    if whole is not None:
+        values, counts = np.unique(np.asarray(whole), return_counts=True)
+        device = whole.node.device
+        return UniqueCounts(from_numpy(values, device), from_numpy(counts.astype(np.int32), device))
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
@@ -145,6 +162,8 @@ def unique(
     >>> [part.tolist() for part in fg.unique(fg.Tensor([3, 1, 3]), return_counts=True)]
     [[1, 3], [1, 2]]
     """
+    if not (return_index or return_inverse or return_counts):
+        return unique_values(x)
     found = unique_all(x)
     asked = (True, return_index, return_inverse, return_counts)
     chosen = tuple(part for part, wanted in zip(found, asked, strict=True) if wanted)

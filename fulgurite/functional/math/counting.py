@@ -18,7 +18,8 @@ import numpy as np
 from ...core import build
 from ...core.dtype import int32
 from ...errors import ArgumentError, DTypeError, FulguriteError, ShapeError
-from ...tensor import Tensor, TensorLike, node_of, wrap
+from ...runtime.device import get_device
+from ...tensor import Tensor, TensorLike, from_numpy, node_of, wrap
 from ..array.movement import flatten
 from ..array.sorting import searchsorted
 from ..common import as_tensor, as_whole, astype, floating, wide
@@ -26,6 +27,8 @@ from ..results import Histogram
 from .elementwise import equal, less, minimum, where
 from .reduction import for_sums, max, min, sum
 from .scan import diff
+
+MOST_COUNTS = 1 << 24
 
 
 def bincount(
@@ -53,8 +56,10 @@ def bincount(
             "give one weight for each number",
         )
     if length is None:
-        count = builtins.max(_count("minlength", minlength), _needed(numbers))
-        return _totals(numbers, amounts, None, count)
+        least_count = _count("minlength", minlength)
+        if amounts is None and get_device(numbers.device).host_visible:
+            return _counted(numbers, least_count)
+        return _totals(numbers, amounts, None, builtins.max(least_count, _needed(numbers)))
     count = _count("length", length)
     fits = less(numbers, count) if count <= numbers.dtype.limits[1] else None
     return _totals(numbers, amounts, fits, count)
@@ -88,13 +93,35 @@ def _needed(numbers: Tensor) -> int:
     try:
         least, most = int(min(numbers)), int(max(numbers))
     except FulguriteError as error:
-        reason = str(error).partition("\n")[0]
-        raise ArgumentError(
-            f"how far there is to count is not known: {reason}", "say so: bincount(x, length=10)"
-        ) from None
+        raise _unknown(error) from None
+    return _checked(least, most)
+
+
+def _unknown(error: FulguriteError) -> ArgumentError:
+    reason = str(error).partition("\n")[0]
+    return ArgumentError(
+        f"how far there is to count is not known: {reason}", "say so: bincount(x, length=10)"
+    )
+
+
+def _checked(least: int, most: int) -> int:
     if least < 0:
         raise ArgumentError(f"{least} cannot be counted", "numbers are counted from 0 on")
     return most + 1
+
+
+def _counted(numbers: Tensor, least_count: int) -> Tensor:
+    """Counts of numbers that have to be looked at anyway: counted where they are, by NumPy."""
+    try:
+        array = np.asarray(numbers)
+    except FulguriteError as error:
+        raise _unknown(error) from None
+    needed = _checked(int(array.min()), int(array.max())) if array.size else 0
+    count = builtins.max(least_count, needed)
+    if count > MOST_COUNTS:  # where there may be no memory, which is told by whom we ask for it
+        return _totals(numbers, None, None, count)
+    found = np.bincount(array.astype(np.int64, copy=False), minlength=count)
+    return from_numpy(found.astype(np.int32), numbers.node.device)
 
 
 def _totals(places: Tensor, amounts: Tensor | None, counted: Tensor | None, count: int) -> Tensor:

@@ -5,9 +5,10 @@ bytes, in any later process of this user, or None. Each entry is one file, named
 its kind, key and bytes and put in place by rename; only then the index says that the key has it.
 The invariant: bytes come out only after their digest, owner and permissions were checked, so a
 killed process, a power cut or a stranger can cost entries but never make a wrong one (which is why
-nothing waits for the disk). Trouble with the folder is one warning and a miss, never an error: a
-cache is not worth a crash. A file's modification time is its last use, to the hour, so reading
-never writes to the index.
+nothing waits for the disk). In a folder of its own each key has a symbolic link to its file: who
+finds one need not load SQLite to ask the index, which knows better wherever a link leads nowhere.
+Trouble with the folder is one warning and a miss, never an error: a cache is not worth a crash. A
+file's modification time is its last use, to the hour, so reading never writes to the index.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...core.context import Table
 from ...core.digest import blake2b
+from ...core.lazy_named_tuple import NamedTuple
 from ...errors import ArgumentError
 from .disk_index import Index, Untrusted, distrust
 
@@ -105,6 +107,9 @@ class Store:
     def get(self, kind: str, key: str) -> bytes | None:
         """The bytes of a key, or None."""
         _check(kind, key)
+        linked = self._linked(kind, key)
+        if linked is not None:
+            return linked
         query = "select digest, size from entries where kind = ? and key = ?"
         row = self._index.run("read", lambda index: index.execute(query, (kind, key)).fetchone())
         if row is None:
@@ -112,7 +117,9 @@ class Store:
         digest, size = row
         path = self._path(str(digest))
         try:
-            return self._load(kind, key, digest, size)
+            data = self._load(kind, key, digest, size)
+            self._link(kind, key, digest)
+            return data
         except FileNotFoundError:  # another process has just evicted it
             self._drop(kind, key, digest)
         except Untrusted as problem:
@@ -139,6 +146,8 @@ class Store:
                 (kind, key, self._write(kind, key, data), len(data)) for kind, key, data in wanted
             ]
             self._unlink(self._enter(index, rows))
+            for kind, key, digest, _ in rows:
+                self._link(kind, key, digest)
             with suppress(OSError):  # the entries are safe already
                 self._sweep(index)
             return len(rows)
@@ -174,6 +183,7 @@ class Store:
             index.execute("vacuum")
             # a temporary file may be another process's entry on its way
             self._remove_files(lambda name: not name.startswith(("tmp-", "lock-")))
+            self._remove_links(lambda name: True)
             with suppress(FileNotFoundError):
                 os.unlink(self._index.damaged)
             return True
@@ -224,7 +234,29 @@ class Store:
     def _path(self, name: str) -> str:
         return os.path.join(self._index.data, name)
 
-    def _load(self, kind: str, key: str, digest: str, size: int) -> bytes:
+    def _linked(self, kind: str, key: str) -> bytes | None:
+        """The bytes that the link of a key leads to, checked; None: ask the index."""
+        try:
+            if self._index.is_private:
+                target = os.readlink(self._link_path(kind, key))
+                return self._load(kind, key, os.path.basename(target))
+        except (OSError, Untrusted):
+            pass
+        return None
+
+    def _link(self, kind: str, key: str, digest: str) -> None:
+        """Let the name of a key lead to its file, if the system has such links."""
+        path = self._link_path(kind, key)
+        with suppress(OSError):
+            os.makedirs(self._index.links, 0o700, exist_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            os.symlink(os.path.join("..", "data", digest), path)
+
+    def _link_path(self, kind: str, key: str) -> str:
+        return os.path.join(self._index.links, f"{kind}-{key}")
+
+    def _load(self, kind: str, key: str, digest: str, size: int | None = None) -> bytes:
         """The bytes of a file, checked; `Untrusted` says what is wrong with it."""
         if not is_hex(digest):
             raise Untrusted("the index does not name a file")
@@ -236,7 +268,7 @@ class Store:
                 problem = distrust(status)
                 if not stat.S_ISREG(status.st_mode):
                     problem = "not a regular file"
-                elif status.st_size != size:
+                elif size is not None and status.st_size != size:
                     problem = f"{status.st_size} bytes instead of {size}"
                 if problem:
                     raise Untrusted(problem)
@@ -313,8 +345,11 @@ class Store:
                 return
         os.close(os.open(marker, _WRITE, 0o600))
         os.utime(marker)
-        known = {digest for (digest,) in index.execute("select digest from entries")}
+        rows = index.execute("select kind, key, digest from entries").fetchall()
+        known = {digest for _, _, digest in rows}
+        links = {f"{kind}-{key}" for kind, key, _ in rows}
         self._remove_files(lambda name: name not in known, time.time() - HOUR)
+        self._remove_links(lambda name: name not in links)
 
     def _remove_files(self, chosen: Callable[[str], bool], before: float | None = None) -> None:
         for entry in list(os.scandir(self._index.data)):
@@ -327,6 +362,12 @@ class Store:
                         shutil.rmtree(entry.path)
                     else:
                         os.unlink(entry.path)
+
+    def _remove_links(self, chosen: Callable[[str], bool]) -> None:
+        with suppress(FileNotFoundError):
+            for name in filter(chosen, os.listdir(self._index.links)):
+                with suppress(OSError):
+                    os.unlink(os.path.join(self._index.links, name))
 
 
 def _try_lock(path: str) -> int | None:

@@ -56,6 +56,7 @@ class Index:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.data = os.path.join(folder, "data")
+        self.links = os.path.join(folder, "links")
         self._file = os.path.join(folder, "index.sqlite")
         self.damaged = f"{self._file}.damaged"
         self._connection: Connection | None = None
@@ -106,6 +107,16 @@ class Index:
                 "folder, or switch the disk cache off with FULGURITE_DISK_CACHE=0",
             )
         return None
+
+    @property
+    def is_private(self) -> bool:
+        """True if the folders are there and nobody else can write to them."""
+        try:
+            _make_private(self.folder)
+            _make_private(self.data)
+        except (OSError, Untrusted):
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connection; the next work opens another."""

@@ -12,7 +12,7 @@ import json
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.cpu.llvm.compiler import Refusal, compile_object
 from ...codegen.cpu.llvm.loader import LoadError, load
@@ -20,6 +20,7 @@ from ...codegen.cpu.llvm.versions import identity
 from ...codegen.cpu.target import Target
 from ...config import current
 from ...core.digest import digest_of
+from ...core.lazy_named_tuple import NamedTuple
 from ..cache.disk import store_for
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from ..._lazy import FORK_LOCK
 from ...codegen.cpu.driver import driver_text
 from ...codegen.cpu.llvm.compiler import Refusal
 from ...codegen.cpu.target import VECTORS, target
-from ...codegen.cpu.timed_driver import timed_driver_text
 from ...config import current
 from ...core.cache import Cache
 from ...core.origin import places
@@ -102,8 +101,9 @@ def workers() -> Workers:
 
     def make() -> Workers:
         made = code_for("auto")
+        text = driver_text(made.target.arch)
         try:
-            made.have([(driver_digest(), driver_text(made.target.arch), ())])
+            made.have([(made.digest(text), text, ())])
         except Refusal as problem:
             with FORK_LOCK:
                 from . import refusals
@@ -118,7 +118,9 @@ def timed_workers() -> Workers:
 
     def make() -> Workers:
         made = code_for("auto")
-        text = timed_driver_text(made.target.arch)
+        with FORK_LOCK:
+            from ...codegen.cpu import timed_driver
+        text = timed_driver.timed_driver_text(made.target.arch)
         made.have([(made.digest(text), text, ())])
         return Workers(made.functions, "fulgurite_timed")
 

@@ -1,5 +1,7 @@
 """Tests of fulgurite/functional/array/unique_nonzero.py: NumPy is the oracle."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,16 @@ def test_complex_values_are_ordered_by_their_parts(dtype: str) -> None:
     unknown = tensor(np.array([complex(0, np.nan), complex(np.nan, 0), 1j, 1j], dtype))
     assert fg.unique_counts(unknown).counts.tolist() == [2, 1, 1]
     assert fg.isin(unknown, unknown).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "int64", "uint64"])
+def test_whole_numbers_are_found_as_the_sorted_graph_finds_them(dtype: str) -> None:
+    values = np.random.default_rng(5).integers(0, 50, (7, 11)).astype(dtype)
+    for array in (values, values[:0], values[0, 0]):
+        x = fg.Tensor(array)
+        every = fg.unique_all(x)
+        found: Any
+        for found in (fg.unique_values(x), fg.unique(x), fg.unique_counts(x).values):
+            assert found.dtype == every.values.dtype and found.tolist() == every.values.tolist()
+        counts = fg.unique_counts(x).counts
+        assert counts.dtype == every.counts.dtype and counts.tolist() == every.counts.tolist()

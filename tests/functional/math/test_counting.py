@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from fulgurite.errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from tests.functional.helpers import check_gradients, raises, tensor
 
 
@@ -139,3 +139,19 @@ def test_bins_that_are_none_are_errors() -> None:
         fg.histogram(x, 2, weights=fg.ones(2))
     with raises(DTypeError):
         fg.histogram(fg.Tensor([1j]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64", "uint32"])
+def test_numbers_that_are_looked_at_are_counted_as_a_scatter_counts_them(dtype: str) -> None:
+    values = np.random.default_rng(3).integers(0, 100, 1000).astype(dtype)
+    found = fg.bincount(fg.Tensor(values), minlength=120)
+    scattered = fg.bincount(fg.Tensor(values), length=120)
+    assert found.dtype == scattered.dtype and found.tolist() == scattered.tolist()
+    assert fg.bincount(fg.Tensor(values[:0]), minlength=2).tolist() == [0, 0]
+    strided = fg.Tensor(values)[::3]
+    assert fg.bincount(strided).tolist() == np.bincount(values[::3]).tolist()
+
+
+def test_a_number_that_needs_too_many_counts_is_an_error_of_memory() -> None:
+    with pytest.raises(FulguriteError):
+        fg.bincount(fg.Tensor(np.array([1 << 50]))).realize()

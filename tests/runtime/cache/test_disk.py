@@ -31,6 +31,7 @@ from tests.stores import (
     swap_for_a_folder,
     swap_for_a_link,
     swap_for_a_pipe,
+    unlink_all,
 )
 from tests.threads import together
 
@@ -225,6 +226,7 @@ def test_a_planted_or_damaged_file_is_ignored_with_one_warning(store: Store, say
 def test_an_entry_never_stands_in_for_another(store: Store) -> None:
     store.put("object", A, b"a")
     store.put("object", B, b"b")
+    unlink_all(store)
     with closing(sqlite3.connect(index_of(store))) as index, index:
         (digest,) = index.execute("select digest from entries where key = ?", (A,)).fetchone()
         index.execute("update entries set digest = ? where key = ?", (digest, B))
@@ -238,6 +240,7 @@ def test_an_entry_never_stands_in_for_another(store: Store) -> None:
 def test_a_row_that_names_no_file_of_ours_is_ignored(store: Store, digest: object) -> None:
     Path(store.folder).parent.joinpath("outside").write_bytes(b"x")
     store.put("object", A, b"x")
+    unlink_all(store)
     with closing(sqlite3.connect(index_of(store))) as index, index:
         index.execute("update entries set digest = ?", (digest,))
     with pytest.warns(CacheWarning, match="does not name a file"):
@@ -246,6 +249,53 @@ def test_a_row_that_names_no_file_of_ours_is_ignored(store: Store, digest: objec
     store.limit = 1  # eviction looks at such rows too
     store.put("object", B, b"y")
     assert store.get("object", B) == b"y"
+
+
+def link_of(store: Store, kind: str, key: str) -> Path:
+    return Path(store.folder, "v1", "links", f"{kind}-{key}")
+
+
+def test_a_link_finds_an_entry_without_sqlite_and_the_index_makes_one_again(tmp_path: Path) -> None:
+    with closing(Store(tmp_path, BIG)) as store:
+        store.put("object", A, b"x")
+    run_script(
+        """
+        sys.modules["sqlite3"] = None  # who imports it fails
+        assert Store(sys.argv[1], BIG).get("object", A) == b"x"
+        """,
+        tmp_path,
+    )
+    with closing(Store(tmp_path, BIG)) as store:
+        unlink_all(store)
+        assert store.get("object", A) == b"x" and link_of(store, "object", A).is_symlink()
+
+
+@pytest.mark.parametrize("target", ["../data/no", "../../../../outside", "", "/etc/passwd", "B"])
+def test_a_link_that_leads_elsewhere_is_left_to_the_index(store: Store, target: str) -> None:
+    store.put("object", A, b"x")
+    store.put("object", B, b"y")
+    link, other = link_of(store, "object", A), link_of(store, "object", B)
+    link.unlink()
+    if target:
+        link.symlink_to(os.readlink(other) if target == "B" else target)
+    else:
+        link.write_bytes(b"x")
+    assert store.get("object", A) == b"x"
+    assert os.readlink(link) != os.readlink(other)
+    assert Path(os.path.realpath(link)) in files_of(store)  # mended
+
+
+def test_links_go_with_their_entries(store: Store) -> None:
+    store.put("object", A, bytes(1000))
+    store.limit = 1500
+    store.put("object", B, bytes(1000))
+    assert store.get("object", A) is None and store.get("object", B) == bytes(1000)
+    os.utime(Path(store.folder, "v1", "swept"), (1, 1))
+    store.put("plan", C, b"x")  # which sweeps
+    links = Path(store.folder, "v1", "links")
+    assert sorted(p.name for p in links.iterdir()) == sorted([f"object-{B}", f"plan-{C}"])
+    store.clear()
+    assert not list(links.iterdir()) and store.get("object", B) is None
 
 
 def test_a_file_that_is_gone_is_a_plain_miss(store: Store) -> None:

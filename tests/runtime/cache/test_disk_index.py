@@ -24,6 +24,7 @@ from tests.stores import (
     swap_for_a_folder,
     swap_for_a_link,
     swap_for_a_pipe,
+    unlink_all,
 )
 
 # ---- a damaged index ----
@@ -53,6 +54,7 @@ INDEX_DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_index_is_set_aside_and_begun_anew(store: Store, damage: str) -> None:
     store.put("object", A, b"x")
     store.close()
+    unlink_all(store)
     INDEX_DAMAGES[damage](index_of(store))
     with pytest.warns(CacheWarning, match=r"index\.sqlite .*index\.sqlite\.damaged") as caught:
         assert store.get("object", A) is None
@@ -66,6 +68,7 @@ def test_a_damaged_index_is_set_aside_and_begun_anew(store: Store, damage: str) 
 def test_an_empty_index_is_an_empty_cache(store: Store) -> None:
     store.put("object", A, b"x")
     store.close()
+    unlink_all(store)
     index_of(store).write_bytes(b"")
     assert store.get("object", A) is None
     store.put("object", A, b"x")
@@ -180,6 +183,7 @@ def test_an_index_that_stays_locked_is_a_miss_and_is_left_alone_for_a_while(
 ) -> None:
     store.put("object", A, b"x")
     store.close()
+    unlink_all(store)
     monkeypatch.setattr(disk_index, "PATIENCE", 0.02)
     with closing(sqlite3.connect(index_of(store), isolation_level=None)) as other:
         other.execute("begin exclusive")

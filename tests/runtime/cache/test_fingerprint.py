@@ -92,6 +92,82 @@ def test_bytes_are_read_once_and_then_found_by_their_status(
     assert now_of(copy, store) == first
 
 
+@pytest.fixture
+def listed(copy: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The fingerprint of a copy whose files and folders are listed."""
+    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**18))
+    found = now_of(copy, store)
+    assert found is not None
+    return found
+
+
+def test_folders_whose_status_is_known_are_not_listed_again(
+    copy: Path, store: Store, listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "scandir", lambda *_: pytest.fail("listed again"))
+    assert now_of(copy, store) == listed
+
+
+def test_a_list_of_the_whole_package_says_what_plans_depend_on_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**18))
+    monkeypatch.setattr(fingerprint, "_parts", {})
+    loaded = time.time_ns() + 10**12
+    plain = fingerprint_of(fingerprint.PACKAGE, store, loaded)
+    for known in ({}, {loaded: plain}):
+        assert fingerprint_of(fingerprint.PACKAGE, store, loaded, True) not in (plain, None)
+        assert fingerprint._parts == known
+    monkeypatch.setattr(os, "stat", lambda *_: pytest.fail("asked again"))
+    assert fingerprint.fingerprint(store, loaded) == plain
+
+
+def test_files_that_come_or_go_are_seen_where_folders_are_not_listed(
+    copy: Path, store: Store, listed: str
+) -> None:
+    new = copy / "graph" / "ir" / "later.py"
+    time.sleep(0.02)  # the grain of the file system's clock
+    new.write_text("x = 1\n")
+    assert now_of(copy, store) not in (listed, None)
+    time.sleep(0.02)
+    new.unlink()
+    assert now_of(copy, store) == listed
+    time.sleep(0.02)
+    (copy / "fresh").mkdir()
+    (copy / "fresh" / "later.py").write_text("x = 1\n")
+    assert now_of(copy, store) not in (listed, None)
+    shutil.rmtree(copy / "fresh")
+
+
+def test_a_listed_source_that_is_edited_or_newer_than_what_runs_is_seen(
+    copy: Path, store: Store, listed: str
+) -> None:
+    path = copy / "core" / "digest.py"
+    text, status = path.read_bytes(), path.stat()
+    assert fingerprint_of(str(copy), store, status.st_ctime_ns - 1) is None
+    time.sleep(0.02)
+    path.write_bytes(text.replace(b"e", b"f", 1))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert now_of(copy, store) not in (listed, None)
+    path.write_bytes(text)
+    assert now_of(copy, store) == listed
+
+
+def test_what_was_changed_a_moment_ago_is_not_listed(copy: Path, store: Store) -> None:
+    (copy / "core" / "moment.py").write_text("x = 1\n")
+    now_of(copy, store)
+    assert store.get("sources", fingerprint._list_key(str(copy), False)) is None
+    (copy / "core" / "moment.py").unlink()
+
+
+@pytest.mark.parametrize("kept", [b"", b"x", b"\xff\n\n", b"0" * 32 + b"\n" + b"0" * 32 + b"\n\0"])
+def test_a_list_that_says_nothing_is_not_believed(
+    copy: Path, store: Store, listed: str, kept: bytes
+) -> None:
+    store.put("sources", fingerprint._list_key(str(copy), False), kept)
+    assert now_of(copy, store) == listed
+
+
 def test_a_process_reads_a_file_once_for_plans_and_for_whole_models(
     copy: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

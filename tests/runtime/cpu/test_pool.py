@@ -70,6 +70,19 @@ def test_values_that_stay_share_huge_pages_which_go_with_the_last_of_them() -> N
     assert pool._slab is None
 
 
+@pytest.mark.parametrize("nbytes", [HUGE // 2, HUGE, 5 * HUGE // 4, 3 * HUGE // 2, 9 * HUGE + 1])
+def test_blocks_have_huge_pages_of_their_own_where_these_are_filled(nbytes: int) -> None:
+    pool = MemoryPool()
+    for raw, slack in ((pool.take(pool.size_of(nbytes)), 8), (pool.block(nbytes).raw, 2)):
+        pages = -(-raw.size // HUGE) * HUGE
+        filled = raw.size >= HUGE and slack * (pages - raw.size) <= raw.size
+        assert raw.size == pool.size_of(nbytes) and raw.address % (HUGE if filled else ALIGN) == 0
+        room = pages if filled else nbytes
+        assert 0 <= raw.before <= raw.before + room <= raw.memory.size
+        assert raw.memory.size <= raw.size if not filled else raw.memory.size == pages + HUGE
+        raw.memory[raw.before : raw.before + nbytes] = 1
+
+
 def test_a_block_stays_taken_while_an_array_over_it_lives() -> None:
     pool = MemoryPool()
     buffer = BlockBuffer(pool.take(pool.size_of(64)), 64, (4, 4), np.dtype("float32"))
