@@ -30,7 +30,7 @@ from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.queries import elements
 from ..graph.ir.reshape_groups import CannotLower
 from ..graph.memory.arena import bytes_moved
-from ..graph.memory.in_place import Pair
+from ..graph.memory.in_place import Donated
 from ..graph.tiny import is_tiny
 from ..runtime.device import get_device
 from ..runtime.donation import assigned_tensors, candidates
@@ -174,7 +174,7 @@ class Pending(NamedTuple):
     """The graph of what is to be computed, and the memory it may write over."""
 
     normal: Normal
-    donated: tuple[Pair, ...]
+    donated: Donated
 
 
 def pending_graph(tensors: Sequence[Tensor]) -> Pending | str:

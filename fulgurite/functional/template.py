@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Tensor | None])
 Key = tuple[Any, ...]
 _MOST = 512  # keys of a function that are remembered
 _VALUES = {int, bool, str, type(None)}
+_INTS = {int}
 # templates and keys of each function; not in its closure, where jit would see them change
 _MEMOS: dict[Callable[..., Any], tuple[dict[Key, tuple[Step, ...]], set[Key]]] = {}
 
@@ -36,10 +37,14 @@ def templated(function: F) -> F:
     @wraps(function)
     def build(*args: Any, **keywords: Any) -> Tensor | None:
         known, seen = _MEMOS[function]
-        key: list[Any] = [current().autocast]
+        key: list[Any] = [current().autocast, len(args)]
         nodes: list[Node] = []
-        if not _described((args, *keywords.items()) if keywords else args, key, nodes):
-            return function(*args, **keywords)
+        for x in args:
+            if not _described(x, key, nodes):
+                return function(*args, **keywords)
+        for pair in keywords.items():
+            if not _described(pair, key, nodes):
+                return function(*args, **keywords)
         found = tuple(key)
         steps = known.get(found)
         if steps:
@@ -63,19 +68,15 @@ def _described(x: Any, key: list[Any], nodes: list[Node]) -> bool:
     """Add what a function may know of an operand to its key; False if it may know more."""
     kind = type(x)
     if kind is Tensor:
-        node = operand(x)
-        if node in nodes:
-            key.append(nodes.index(node))
-            return True
-        shape = node.shape
-        if node.op is CONST or not is_plain(shape):
-            return False
-        if nodes and node.device != nodes[0].device:
-            return False
-        nodes.append(node)
-        key += (node.dtype, shape)
+        return _add_operand(operand(x) if x.entry.node.watched else x.entry.node, key, nodes)
+    if kind in _VALUES:
+        key += (kind, x)
         return True
     if kind is tuple or kind is list:
+        kinds = {*map(type, x)}
+        if kinds == _INTS:  # axes, sizes and places, as most are
+            key += (kind, tuple(x))
+            return True
         key += (kind, len(x))
         return all([_described(part, key, nodes) for part in x])
     if kind is slice:
@@ -84,8 +85,23 @@ def _described(x: Any, key: list[Any], nodes: list[Node]) -> bool:
     if kind is float:
         key += (kind, x.hex())  # -0.0 equals 0.0
         return True
-    key += (kind, x)
-    return kind in _VALUES
+    return False
+
+
+def _add_operand(node: Node, key: list[Any], nodes: list[Node]) -> bool:
+    """Add a tensor's node; False if a function may look into it."""
+    if nodes:
+        if node in nodes:
+            key.append(nodes.index(node))
+            return True
+        if node.device != nodes[0].device:
+            return False
+    shape = node.shape
+    if node.op is CONST or not is_plain(shape):
+        return False
+    nodes.append(node)
+    key += (node.dtype, shape)
+    return True
 
 
 def _template(root: Node, sources: list[Node]) -> tuple[Step, ...] | None:

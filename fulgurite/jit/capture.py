@@ -32,6 +32,8 @@ from ..core.ops.leaf import new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, hosts_in, normalize
 from ..graph.ir.registry import REGISTRY, Entry
+from ..graph.memory.append import joined
+from ..graph.memory.in_place import Append
 from ..random.generator import GENERATOR, Tape
 from ..runtime.derived import DERIVED
 from ..runtime.device import get_device, several_devices
@@ -640,6 +642,7 @@ class Capture:
             self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
             self._given() if self.sizes is None else [], self.sizes,
         )  # fmt: skip
+        replay.append(_appends(outcome, results))
         self.survey.settle_numbers()
         found = Captured(self.survey, self.numbers, list(variables.values()), template,
                          outcome.made, outcome.statements, replay, self.recording)  # fmt: skip
@@ -739,6 +742,21 @@ class Capture:
             for effect in holder.effects():
                 holder.put(effect.key, _plainly(effect.value))
         return map_tree(plain, result) if self.numbers.met else result
+
+
+def _appends(outcome: _Outcome, results: int) -> tuple[Append, ...]:
+    """The results that are a tensor of the call with so many elements behind it along an axis."""
+    number = {b: i for i, b in enumerate(outcome.normal.buffers)
+              if outcome.places[i].kind == "tensor"}  # fmt: skip
+    found: dict[int, Append] = {}
+    for place, root in enumerate(outcome.roots[:results]):
+        join = joined(root)
+        param = None if join is None else number.get(join.first)
+        if join is None or param is None or param in found or outcome.roots.count(root) > 1:
+            continue
+        if type(join.second.shape[join.axis]) is int:
+            found[param] = Append(param, place, join.axis)
+    return tuple(found.values())
 
 
 def _plainly(value: Any) -> Any:

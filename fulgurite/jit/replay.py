@@ -37,6 +37,7 @@ from ..core.shape import show
 from ..errors import BoundsError, ConstantError
 from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.registry import REGISTRY, Entry
+from ..graph.memory.in_place import Append
 from ..random.generator import GENERATOR
 from ..runtime.derived import DERIVED
 from ..runtime.device import Buffer, Held, NumberBlock, get_device
@@ -195,6 +196,8 @@ class Replay:
         self.is_spmd = any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure])
         self._sized: SizedGraph | None = None
         self._sized_over: SizedGraph | None = None  # the same, written over what it may be
+        self._sized_behind: SizedGraph | None = None  # the same, written behind tensors with room
+        self.appends: tuple[Append, ...] = ()  # results that go on behind tensors of the call
         self.recalled: list[Any] = []  # both, of a capture that came from the disk
         self._launches: dict[Any, tuple[Launcher | None, list[int], list[Any]]] = {}
         self.expected, self.places, self.normal = expected, places, normal
@@ -217,6 +220,8 @@ class Replay:
         self.abouts: list[Any] = [
             About.of(concrete(root.shape, normal.values), root, device) for root in roots
         ]
+        self._growing: set[int] = set()  # the inputs of `appends`
+        self._whole = [*params.values()]  # and the others that are tensors
         self.renewed = self._renewed()
         self.keyed = [i for i in range(len(expected)) if i not in self.renewed]
         self.format = self._quick_format()
@@ -283,6 +288,13 @@ class Replay:
         shapes = self.sizes.shapes[i], root.shape  # compared for all sizes, not for the captured
         keys, wanted = [[size_key(n) for n in shape] for shape in shapes]
         return keys == wanted and like.dtype is root.dtype
+
+    def append(self, appends: tuple[Append, ...]) -> None:
+        """Let results of sizes that vary go on behind tensors, where these have room."""
+        if self.sizes is not None and not self.pairs and not self.is_spmd and not self.is_watched:
+            self.appends = appends
+            self._growing = {append.param for append in appends}
+            self._whole = [at for at in self.params.values() if at not in self._growing]
 
     def _quick_format(self) -> str:
         """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
@@ -505,9 +517,9 @@ class Replay:
             place = self.params.get(i)
             if place is not None:
                 bound.addresses[place] = memory.address
-                if i in self.over:
+                if i in self.over or place in self._growing:
                     bound.memories[i] = weakref.ref(memory)
-        bound.strided = 0 in [bound.addresses[place] for place in self.params.values()]
+        bound.strided = 0 in [bound.addresses[place] for place in self._whole]
         self._note(bound, keys)
         return pending
 
@@ -568,6 +580,10 @@ class Replay:
         late: list[BaseException] = []
         memories: Sequence[Buffer | None] | None = None
         try:
+            if self.appends:
+                memories, abouts = self._behind(bound, tensors, values)
+                if memories is None and 0 in [bound.addresses[at] for at in self._growing]:
+                    return self._slowly(bound, tensors, arrays, numbers, values, state)
             if self._sized_over is not None:
                 program, places, abouts = self._at(self._sized_over, bound.sizes)
                 if program is not None:
@@ -579,6 +595,7 @@ class Replay:
                     return self._slowly(bound, tensors, arrays, numbers, values, state)
                 program = self._launcher(bound, tensors, program)
                 memories = program.launch(list(bound.addresses), values, places)
+                self._mark(memories, abouts)
         except BoundsError:
             inputs, known = self._inputs(tensors, arrays, numbers, values, state)
             roots, normal = sized.numbered(bound.sizes)
@@ -590,18 +607,66 @@ class Replay:
             raise late[0]
         return results
 
+    def _behind(
+        self, bound: Bound, tensors: Sequence[Tensor], values: Sequence[int]
+    ) -> tuple[list[Buffer | None] | None, list[Any]]:
+        """Run the plan that writes behind tensors with room, if they all have it or may get it."""
+        device = get_device(self.device)
+        at = [self.places[append.param].number for append in self.appends]
+        held: list[Any] = [bound.memories[i]() for i in at]
+        for append, i, memory in zip(self.appends, at, held, strict=True):
+            if memory is None or not device.may_grow(memory, append.axis, bound.shapes[i]):  # type: ignore[arg-type]
+                return None, []
+        with FORK_LOCK:
+            from ..runtime.sizes.automatic import SizedGraph
+            from ..runtime.sizes.growth import Appending
+        if self._sized_behind is None and self._sized is not None and self.sizes is not None:
+            self._sized_behind = SizedGraph(
+                self.normal, self.sizes.variables, self.device, self.roots, self.sizes.largest,
+                self.appends,
+            )  # fmt: skip
+        assert self._sized_behind is not None, "a capture of many sizes"
+        program, places, abouts = self._at(self._sized_behind, bound.sizes)
+        if program is None:
+            self.append(())  # it is not one launch, or reads what it would write behind
+            return None, []
+        work = Appending(device)
+        for append, memory in zip(self.appends, held, strict=True):
+            shape, dtype, _ = abouts[append.root]
+            if work.grow(append, memory, shape, dtype) is None:
+                work.give_up()
+                return None, []
+        program = self._launcher(bound, tensors, program)
+        return work.run(program, list(bound.addresses), values, places), abouts
+
+    def _mark(self, memories: Sequence[Any], abouts: Sequence[Any]) -> None:
+        """Note which results were concatenated: the next call may write behind them."""
+        for append in self.appends:
+            shape = abouts[append.root][0]
+            get_device(self.device).mark_joined(memories[append.root], append.axis, shape)
+
     def _at(
         self, sized: SizedGraph, values: tuple[int, ...]
     ) -> tuple[Launcher | None, list[int], list[Any]]:
         """The launch of a plan for some sizes, where it takes values, and what results are."""
-        over = sized is self._sized_over
+        over: Any = sized.donated
         found = self._launches.get((over, values))
         if found is None:
             plan, shapes = sized.at(values, self.options)
-            program = plan.executor.replay(over)
+            if sized is self._sized_behind:
+                with FORK_LOCK:
+                    from ..runtime.sizes.growth import program_of
+                program = program_of(plan, self.appends)
+            else:
+                program = plan.executor.replay(sized is self._sized_over)
             places = program.places_of(self.variables) if program is not None else []
-            abouts = [About.of(shape, root, self.device)
-                      for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
+            known: dict[Any, About] = {}  # many results are alike
+            abouts: list[Any] = []
+            for shape, root in zip(shapes, self.roots, strict=True):
+                like = shape, root.dtype, id(root.origins)
+                if like not in known:
+                    known[like] = About.of(shape, root, self.device)
+                abouts.append(known[like])
             found = self._launches[over, values] = program, places, abouts
             while len(self._launches) > MOST_SIZES:
                 self._launches.pop(next(iter(self._launches)), None)

@@ -25,7 +25,7 @@ from ..errors import PACKAGE, ArgumentError
 from ..graph.ir.cache_key import Structure, restore
 from ..graph.ir.kernel import Schedule
 from ..graph.memory.arena import Layout
-from ..graph.memory.in_place import Pair
+from ..graph.memory.in_place import Donated
 from ..graph.passes.laws import SIMPLIFY
 from ..runtime.pipeline import BEFORE_COMPILE, Context, Reports, run_pipeline
 from ..runtime.recording import Event
@@ -90,7 +90,7 @@ class Graph(NamedTuple):
     constants: tuple[int, ...]
     nodes: Sequence[Any]  # of each entry, for its origins
     inputs: int
-    donated: tuple[Pair, ...]
+    donated: Donated
     device: str
     options: Options
 

@@ -89,6 +89,17 @@ Values = Mapping[str, int]
 """The values of variables in one run."""
 
 
+class Growing(Buffer, Protocol):
+    """Memory with room behind a value, of which the end is still to be written."""
+
+    @property
+    def start(self) -> int:
+        """Where it begins, for kernels that append to it."""
+
+    def give_up(self, shorter: Any) -> None:
+        """What is behind the shorter value that it was grown from was not written after all."""
+
+
 class Arena(Protocol):
     """The intermediates of a run whose memory outlives it, as its executor knows them."""
 
@@ -325,6 +336,20 @@ class Device(Protocol):
         self, buffer: Buffer, behind: Buffer, shape: tuple[int, ...], dtype: DType
     ) -> Buffer | None:
         """A value with another behind it, where the first is or with room to grow; None: copy."""
+
+    def grown(
+        self, buffer: Buffer, axis: int, shape: tuple[int, ...], dtype: DType
+    ) -> Growing | None:
+        """Memory for a longer value of this shape, which begins with a buffer; None: it is copied.
+
+        Along the axis it comes first in this memory, and what is behind it is to be written.
+        """
+
+    def may_grow(self, buffer: Buffer, axis: int, shape: tuple[int, ...]) -> bool:
+        """True if a value was concatenated along an axis before, and is worth room for more."""
+
+    def mark_joined(self, buffer: Buffer, axis: int, shape: tuple[int, ...]) -> None:
+        """Note that a value was concatenated: the next one behind it may find it with room."""
 
     def number_block(self, nbytes: int) -> NumberBlock:
         """Memory for the numbers that each launch of a replay takes from the host."""

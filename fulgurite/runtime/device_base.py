@@ -23,7 +23,17 @@ from ..core.passes import Observe
 from ..graph.ir.kernel import Kernel, Schedule, params_of
 from ..graph.ir.kernel_kind import KernelKind
 from ..graph.memory.arena import Layout
-from .device import Buffer, Device, DeviceError, Executable, Executor, Held, NumberBlock, Values
+from .device import (
+    Buffer,
+    Device,
+    DeviceError,
+    Executable,
+    Executor,
+    Growing,
+    Held,
+    NumberBlock,
+    Values,
+)
 from .recording import Recorder
 from .step_executor import StepCode, StepExecutor, concrete
 
@@ -181,6 +191,19 @@ class BaseDevice:
     ) -> Buffer | None:
         """Nothing: memory has no room, what grows is copied."""
         return None
+
+    def grown(
+        self, buffer: Buffer, axis: int, shape: tuple[int, ...], dtype: DType
+    ) -> Growing | None:
+        """Nothing: memory has no room, what grows is copied."""
+        return None
+
+    def may_grow(self, buffer: Buffer, axis: int, shape: tuple[int, ...]) -> bool:
+        """False: memory has no room."""
+        return False
+
+    def mark_joined(self, buffer: Buffer, axis: int, shape: tuple[int, ...]) -> None:
+        """Nothing: memory has no room."""
 
     def number_block(self, nbytes: int) -> NumberBlock:
         """Numbers that are copied before each launch."""

@@ -47,7 +47,7 @@ from ..graph.ir.kernel import Schedule
 from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.lower import IndexKernel, lower_schedule
 from ..graph.ir.queries import elements
-from ..graph.memory.in_place import InPlace, Pair
+from ..graph.memory.in_place import Donated, InPlace
 from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
@@ -91,7 +91,7 @@ class Reports:
 class Scratch:
     """What passes of one run share: the order of the graph that is at hand, and donated memory."""
 
-    def __init__(self, donated: tuple[Pair, ...]) -> None:
+    def __init__(self, donated: Donated) -> None:
         self.in_place = InPlace(donated)
         self.sink: Node | None = None
         self.nodes: list[Node] = []
@@ -109,7 +109,7 @@ class Context(NamedTuple):
     options: Options
     device: str
     inputs: int
-    donated: tuple[Pair, ...] = ()
+    donated: Donated = ()
     body: bool = False  # of a loop or a choice: it is called again and again, from given memory
     reports: Reports | None = None  # filled for `explain`; search then looks at all there is
     choose: Choose | None = None  # the kernel chooser in place of the options' searcher
@@ -205,6 +205,9 @@ REASSOCIATION: tuple[Pass, ...] = (
 PIPELINE: tuple[Pass, ...] = (
     # graph passes
     graph_pass("partition", lambda s, c: partition(s, c), always),
+    graph_pass(
+        "append_in_place", lambda s, c: c.in_place.append(s), lambda c: bool(c.in_place.appends)
+    ),
     graph_pass("user_kernels", lambda s, c: user_kernels(s, c), lambda c: has_patterns(c.options)),
     graph_pass("simplify", lambda s, c: simplify(s), lambda c: c.options.simplify),
     graph_pass("unwindow", lambda s, c: unwindow(s, c), lambda c: sums_windows(c.options)),

@@ -11,13 +11,11 @@ from collections.abc import Hashable
 from .._lazy import FORK_LOCK
 from ..config import Options
 from ..graph.fusion.user_patterns import PATTERNS, version
-from ..graph.memory.in_place import Pair
+from ..graph.memory.in_place import Donated
 from .device import get_device
 
 
-def cache_key(
-    device: str, options: Options, donated: tuple[Pair, ...] = ()
-) -> tuple[Hashable, ...]:
+def cache_key(device: str, options: Options, donated: Donated = ()) -> tuple[Hashable, ...]:
     """What a plan depends on besides the graph; most devices have one tier only."""
     tier = options.tier if get_device(device).has_tiny_tier else ""
     if not options.search:

@@ -35,7 +35,7 @@ from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, has_tensor
 from ..graph.ir.size_key import SKELETONS
-from ..graph.memory.in_place import Pair
+from ..graph.memory.in_place import Append, Donated
 from ..graph.tiny import are_tiny
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
@@ -110,7 +110,7 @@ FAMILIES: Table[Cache[tuple[Hashable, ...], Family]] = Table(
 )
 
 
-def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compiled:
+def lookup(normal: Normal, device: str, donated: Donated = ()) -> Compiled:
     """The compiled form of a graph: found, or made now by one thread for all that ask."""
     options = current()
     about = cache_key(device, options, donated)
@@ -140,7 +140,7 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
 
 
 def _note(
-    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...], found: Compiled,
+    normal: Normal, device: str, options: Options, donated: Donated, found: Compiled,
     begin: int,
 ) -> None:  # fmt: skip
     """Remember that a graph was compiled: what it was and where it comes from, but no node."""
@@ -156,7 +156,7 @@ def _note(
 
 
 def _shapes_of(
-    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+    normal: Normal, device: str, options: Options, donated: Donated
 ) -> tuple[Shapes, Sample] | None:
     """The graphs that differ from one in sizes alone; None if its sizes are fixed."""
     if not options.dynamic or not get_device(device).sizes_vary or normal.values:
@@ -169,7 +169,7 @@ def _shapes_of(
 
 
 def _of_any_size(
-    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+    normal: Normal, device: str, options: Options, donated: Donated
 ) -> Compiled | None:
     """The plan that graphs of other sizes have as well, if there is one by now."""
     known = _shapes_of(normal, device, options, donated)
@@ -195,7 +195,7 @@ def _of_any_size(
 
 
 def _of_recent_sizes(
-    normal: Normal, how: tuple[Options, str, tuple[Pair, ...]],
+    normal: Normal, how: tuple[Options, str, Donated],
     found: tuple[Plan, bool, Expected],
 ) -> Compiled:  # fmt: skip
     """The plan of a graph that came in other sizes before."""
@@ -210,7 +210,7 @@ def _of_recent_sizes(
 
 
 def _of_kept_sizes(
-    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+    normal: Normal, device: str, options: Options, donated: Donated
 ) -> Compiled | None:
     """The plan that another process kept for many sizes, if it is for these as well."""
     known = _shapes_of(normal, device, options, donated)
@@ -245,7 +245,7 @@ def _lift(family: Family, normal: Normal) -> dict[int, DType]:
 
 def _found_or_made(
     normal: Normal, device: str, options: Options, lifted: dict[int, DType],
-    donated: tuple[Pair, ...],
+    donated: Donated,
 ) -> Compiled:  # fmt: skip
     """A graph's plan from the disk, or made now and kept there for the next process."""
     if normal.values and any([type(n) is Node for node in normal.nodes for n in node.shape]):
@@ -271,7 +271,7 @@ def _found_or_made(
 
 def compile_graph(
     normal: Normal, device: str, options: Options, lifted: dict[int, DType],
-    donated: tuple[Pair, ...] = (),
+    donated: Donated = (),
 ) -> Compiled:  # fmt: skip
     """Run the stages on the graph that a key describes."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
@@ -459,6 +459,9 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
     device = roots[0].device or current().device
     checked = current().check_nan  # then inputs must be there afterwards
+    appends = _appends(roots, normal)
+    if appends and not checked and _appended(roots, normal, device, appends, commit):
+        return
     donated = candidates(roots, normal) if normal.assigned and not checked else NOTHING
     compiled = lookup(normal, device, donated.pairs)
     inputs = inputs_of(normal, compiled)
@@ -485,7 +488,56 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
             return
         compiled = lookup(normal, device)
         inputs = inputs_of(normal, compiled)
-    commit(adopted(execute(inputs)))
+    outputs = execute(inputs)
+    _mark(appends, roots, outputs, device)
+    commit(adopted(outputs))
+
+
+def _appends(roots: Sequence[Node], normal: Normal) -> tuple[Append, ...]:
+    """The roots that concatenate something behind an input; none where tensors are assigned."""
+    if WHERE not in [root.op for root in roots] or normal.assigned:
+        return ()
+    with FORK_LOCK:
+        from .sizes import growth
+    return growth.appends_of(roots, normal.buffers, value_node)
+
+
+def _mark(
+    appends: Iterable[Append], roots: Sequence[Node], outputs: Sequence[Buffer], device: str
+) -> None:
+    """Note which results were concatenated: the next time they may get room."""
+    for _, root, axis in appends:
+        shape: Any = roots[root].shape
+        get_device(device).mark_joined(outputs[root], axis, shape)
+
+
+def _appended(
+    roots: Sequence[Node], normal: Normal, device: str, appends: tuple[Append, ...],
+    commit: Commit,
+) -> bool:  # fmt: skip
+    """Compute the roots in a plan that writes behind inputs which have room; were there any?"""
+    with FORK_LOCK:
+        from .sizes.growth import Appending, growing, program_of
+    memories = {append: storage_of(normal.buffers[append.param]) for append in appends}
+    some = growing(roots, memories, get_device(device))
+    if not some or current().poison:
+        return False
+    compiled = lookup(normal, device, some)
+    program: Any = program_of(compiled.plan, some)
+    if program is None or compiled.spmd is not None:
+        return False
+    inputs = inputs_of(normal, compiled)
+    work = Appending(get_device(device))
+    if not work.grow_all(some, inputs, roots):
+        return False
+    values = [normal.values[name] for name in program.names]
+    try:
+        outputs = work.run(program, work.addresses(inputs), values, program.places)
+    except BoundsError:
+        name_the_line(roots, normal, inputs)
+        raise
+    commit([adopt(r, o, device, {}) for r, o in zip(roots, outputs, strict=True)])
+    return True
 
 
 def _kept(compiled: Compiled, number: int) -> Any:

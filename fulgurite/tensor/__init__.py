@@ -269,7 +269,7 @@ class Tensor(TensorFields, Methods, Habits, Operators):
             if held is not None:  # the result of a replay, in memory that nobody has an array of
                 shape, dtype, device = held[1]
                 return get_device(device).copied(held[0], shape, dtype)
-        return np.array(self._outside())
+        return np.array(self._outside(), order="C")
 
     def item(self) -> Number:
         """The value of a tensor of one element, as a Python number."""

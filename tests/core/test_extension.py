@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 import subprocess
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -40,10 +42,10 @@ built = pytest.mark.skipif(EXTENSION is None, reason=f"no extension: {extension.
 nested = pytest.mark.skipif("FULGURITE_EXTENSION" in os.environ, reason="it is what runs here")
 
 
-def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True
     )
 
 
@@ -78,6 +80,33 @@ def test_one_that_was_built_from_another_text_is_not_used(
     monkeypatch.delenv(extension.SWITCH, raising=False)
     found, reason = extension._load()
     assert found is None and "another version" in reason
+    monkeypatch.setattr(extension, "EXTENSION", None)
+    monkeypatch.setattr(extension, "REASON", reason)
+    assert "OUT OF DATE" in extension.in_words()
+    with pytest.warns(RuntimeWarning, match="out of date and not used"):
+        extension.warn_if_stale()
+
+
+@pytest.mark.parametrize("reason", ["", "it was not built for this interpreter (...)"])
+def test_one_that_is_there_or_was_never_built_is_no_warning(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extension, "REASON", reason)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        extension.warn_if_stale()
+
+
+@built
+def test_importing_warns_once_of_one_that_is_out_of_date(tmp_path: Path) -> None:
+    package = tmp_path / "fulgurite"
+    shutil.copytree(ROOT / "fulgurite", package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (package / "core/_fast.c").open("a") as file:
+        file.write("/* another version */\n")
+    code = "import fulgurite as fg; print((fg.ones(3) + 1).tolist()); import fulgurite.nn"
+    found = run("-c", code, PYTHONPATH=str(tmp_path), cwd=tmp_path)
+    assert found.stdout == "[2.0, 2.0, 2.0]\n", found.stderr
+    assert found.stderr.count("RuntimeWarning") == 1 and "out of date" in found.stderr
 
 
 def test_it_stays_small() -> None:

@@ -33,8 +33,9 @@ SUBSETS = 20
 ALWAYS = "what is never left out"
 TOLERANCE = 1e-9
 NEEDED = frozenset({  # of passes within a level: what comes after relies on them
-    "user_kernels", "distinct_roots", "assign_updates", "drop_empty", "materialize_operands",
-    "copy_leaf_roots", "separate_folds", "alias", "complex_to_real", "pad_dynamic_axes",
+    "append_in_place", "user_kernels", "distinct_roots", "assign_updates", "drop_empty",
+    "materialize_operands", "copy_leaf_roots", "separate_folds", "alias", "complex_to_real",
+    "pad_dynamic_axes",
 })  # fmt: skip
 
 

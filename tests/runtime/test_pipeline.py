@@ -25,6 +25,8 @@ from fulgurite.kernel.stream.price import find_stream
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.donation import candidates
 from fulgurite.runtime.pipeline import PIPELINE, Context, run_pipeline
+from fulgurite.runtime.realize import value_node
+from fulgurite.runtime.sizes.growth import appends_of
 from fulgurite.tensor import wrap
 from tests.conftest import Golden
 from tests.graph.searching import lowered
@@ -98,6 +100,12 @@ def updated() -> Tensors:
     x = numbers(1, 4, 8).realize()
     x[2] = fg.ones(8) * 3
     return [x]
+
+
+def longer() -> Tensors:
+    """A value with a row behind it along an inner axis, and what is computed of both."""
+    rows = fg.concat([numbers(1, 3, 4, 2).realize(), numbers(2, 3, 1, 2) * 2], axis=1)
+    return [rows, rows.sum(axis=1)]
 
 
 def reversed_state() -> Tensors:
@@ -238,6 +246,7 @@ def joined_heads() -> fg.Tensor:
 
 SAMPLES: dict[str, Sample] = {
     "partition": Sample(split_rows),
+    "append_in_place": Sample(longer),
     "user_kernels": Sample(with_a_kernel),
     "simplify": Sample(lambda: [numbers(1, 3, 4) * 1 + 0]),
     "unwindow": Sample(
@@ -342,7 +351,9 @@ def fired(name: str, tensors: Tensors, sample: Sample) -> tuple[str, str] | None
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
     if sample.context:
         sink = SINK(*sink.src, *sink.src)
-    donated = candidates(roots, normal).pairs if normal.assigned else ()
+    donated: Any = candidates(roots, normal).pairs if normal.assigned else ()
+    if name == "append_in_place":  # as if the memory had room
+        donated = appends_of(roots, normal.buffers, value_node)
     inputs = len(normal.buffers)
     context = Context(current(), "cpu", inputs, donated, **sample.context)
     plan = run_pipeline(sink, context, PIPELINE, see)

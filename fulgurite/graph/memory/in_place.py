@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from ..._lazy import FORK_LOCK
 from ...core.context import Table, WeakMemo
 from ...core.dtype import int32, int64
 from ...core.node import SOURCES, Node, Source, toposort
@@ -37,7 +38,17 @@ from ..ir.reshape_groups import CannotLower
 from ..tables import GRAPH
 from .arena import replaceable
 
+
+class Append(NamedTuple):
+    """A param whose memory has room, the root that goes on behind it, and along which axis."""
+
+    param: int
+    root: int
+    axis: int
+
+
 Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
+Donated: TypeAlias = tuple[Pair | Append, ...]
 _SAFE = frozenset({"elementwise", "movement", "leaf"})
 
 
@@ -48,10 +59,17 @@ class InPlace:
     that stands in the way is taken back, and the graph is scheduled again without it.
     """
 
-    def __init__(self, donated: Sequence[Pair]) -> None:
-        self.donated = donated
+    def __init__(self, donated: Donated) -> None:
+        self.appends = [pair for pair in donated if isinstance(pair, Append)]
+        self.donated: list[Pair] = [(pair[0], pair[1]) for pair in donated]
         self.assigned: dict[Pair, Node | None] | None = None  # None before there is a graph
         self.sink: Node | None = None
+
+    def append(self, sink: Node) -> Node:
+        """The graph with concatenations behind memory with room as updates of longer memory."""
+        with FORK_LOCK:  # few plans need it
+            from .append import append_in_place
+        return append_in_place(sink, self.appends)
 
     def assign(self, sink: Node) -> Node:
         """The graph with updates of donated memory as assignments to it."""

@@ -44,7 +44,7 @@ class PlanCache:
 
     def key(
         self, normal: Normal, lifted: dict[int, DType], device: str, options: Options,
-        donated: tuple[tuple[int, int], ...] = (), body: bool = False,
+        donated: tuple[tuple[int, ...], ...] = (), body: bool = False,
     ) -> str | None:  # fmt: skip
         """What the plan of a graph, or of the body of a loop, is kept under, if it can be."""
         build = build_of(self.store)

@@ -36,7 +36,7 @@ _FORMAT = 3
 
 def plan_key(
     normal: Normal, lifted: dict[int, DType], device: str, options: Options, build: str,
-    donated: tuple[tuple[int, int], ...] = (), body: bool = False,
+    donated: tuple[tuple[int, ...], ...] = (), body: bool = False,
 ) -> str | None:  # fmt: skip
     """What a plan of a `build` of this package is kept under.
 

@@ -25,7 +25,18 @@ from ...graph.memory.arena import Layout
 from ..device import Buffer, Executable, Executor, Held, MemoryLimitError
 from ..host.device import POISON, HostBuffer, HostDevice, SharedBuffer
 from ..host.tiny import TinyExecutor, is_whole
-from .pool import POOL, BlockBuffer, extended, forget_idle, spared_bytes
+from .pool import (
+    GROWN_BYTES,
+    POOL,
+    BlockBuffer,
+    Grown,
+    extended,
+    forget_idle,
+    grown,
+    inner_axis,
+    may_grow,
+    spared_bytes,
+)
 
 if TYPE_CHECKING:
     from ...codegen.common.api import KernelText
@@ -82,6 +93,22 @@ class CpuDevice(HostDevice):
             return extended(buffer, behind, shape, dtype.numpy)
         except MemoryLimitError:  # twice as much is a wish
             return None
+
+    def grown(self, buffer: Any, axis: int, shape: tuple[int, ...], dtype: DType) -> Grown | None:
+        """Memory with room, where the shorter value is or twice as much."""
+        try:
+            return grown(buffer, inner_axis(shape, axis), shape, dtype.numpy)
+        except MemoryLimitError:  # twice as much is a wish
+            return None
+
+    def may_grow(self, buffer: Any, axis: int, shape: tuple[int, ...]) -> bool:
+        """True if it has room, or was concatenated and is large enough to get some."""
+        return buffer.nbytes >= GROWN_BYTES and may_grow(buffer, inner_axis(shape, axis))
+
+    def mark_joined(self, buffer: Any, axis: int, shape: tuple[int, ...]) -> None:
+        """Note that a value was concatenated, once it is worth it."""
+        if type(buffer) is BlockBuffer and buffer.nbytes >= GROWN_BYTES:
+            buffer.joined = inner_axis(shape, axis)
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Figures of the pool; what programs keep for results counts as idle."""

@@ -26,6 +26,7 @@ import numpy as np
 from ..._lazy import FORK_LOCK
 from ...codegen.cpu.driver import END, SIZE, SLOTS
 from ...config import current
+from ...core.op import Array
 from ...errors import BoundsError
 from ...graph.ir.kernel import Item, Schedule, is_collective
 from ...graph.memory.arena import Layout
@@ -61,7 +62,13 @@ from .threads import Workers
 if TYPE_CHECKING:
     from ..derived import Derived
 
-_LATE = ("records", "entry", "segments", "launched")  # of a resized program, until it runs
+_LATE = (
+    "records",
+    "entry",
+    "in_place_entry",
+    "segments",
+    "launched",
+)  # of a resized program, until it runs
 FRAMED = 8  # programs for one size of many that keep frames between their runs
 _FRAMED: deque[ref[Program]] = deque()
 
@@ -113,7 +120,8 @@ class Program:
         self.code, self.address = code, address
         self.segments = self._segments(steps, address)
         self.over = self._first_over(steps)
-        self.aliases = schedule.aliases
+        self.aliases, self.returned = schedule.aliases, schedule.outputs
+        self.alias_words = [(at.word[place], source) for place, source in schedule.aliases]
         self.restored = bool(schedule.aliases) and self._may_fail()
         self.symbolic = {place for place, slot in enumerate(schedule.slots) if is_sized(slot)}
         kernels = [item.kernel for item in schedule.items]
@@ -121,6 +129,7 @@ class Program:
         # the records of a program that is one native call from inputs to outputs, else 0
         self.entry, self.in_place_entry = self._entries(fresh)
         self.places = self.places_of(self.names)
+        self._words: dict[tuple[int, ...], Array] = {}  # see `words_of`
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         self.resizes = False  # is it one of a program's many sizes?
         self._source: Program | None = None  # of one whose records are not written yet
@@ -218,15 +227,15 @@ class Program:
     ) -> Program | None:  # fmt: skip
         """This program for other sizes: its records, with the numbers of other launches.
 
-        None unless it is one native call to fresh outputs whose launches take as many numbers.
+        None unless it is one native call whose launches take as many numbers.
         With the same layout both use the same frames. Records are written when they are first
         needed: a program that runs with prepacked operands needs none without.
         """
         source = self._source or self
-        if not source.entry or source.loops:
+        if not (source.entry or source.in_place_entry) or source.loops:
             return None
-        pairs = {(id(old), id(new)): (old, new)
-                 for old, new in zip(source.code, code, strict=True)}  # fmt: skip
+        differ = compress(zip(source.code, code, strict=True), map(is_not, source.code, code))
+        pairs: Any = {(id(old), id(new)): (old, new) for old, new in differ}
         if not all([is_alike(old, new) for old, new in pairs.values()]):
             return None
         made = copy(self)
@@ -234,9 +243,7 @@ class Program:
             made.__dict__.pop(late, None)
         made._source = source
         made._schedule, made.code, made.layout = schedule, code, layout
-        native: Any = [*{id(c): c for c in code}.values()]
-        made.workspace = max([c.workspace for c in native], default=0)
-        made.shares = any([launch[2] for c in native for launch in c.launches])
+        made._needs_as_well([new for _, new in pairs.values()])
         made.made = [*map(results, self.made)]
         if layout is self.layout and made.workspace <= self.workspace:
             made.workspace = self.workspace
@@ -244,6 +251,11 @@ class Program:
             made._share_frames(layout)
         KEEPERS.add(made)
         return made
+
+    def _needs_as_well(self, native: Sequence[Native]) -> None:
+        """Let it have what kernels of its own need, besides what it has."""
+        self.workspace = max([self.workspace, *[c.workspace for c in native]])
+        self.shares = self.shares or any([launch[2] for c in native for launch in c.launches])
 
     def _share_frames(self, layout: Layout) -> None:
         """Use the frames of the sizes that have this layout, if their workspace is large enough."""
@@ -268,7 +280,9 @@ class Program:
             source, entry = self._source, words.buffer_info()[0]
             if source is not None:
                 launched = {entry: next(iter(source.launched.values()))}
-                known |= {"entry": entry, "segments": [entry], "launched": launched}
+                over = bool(source.aliases)
+                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
+                known |= {"segments": [entry], "launched": launched}
                 self._source = None
             return known[name]
 
@@ -277,18 +291,28 @@ class Program:
         source = self._source
         if source is None:  # another thread was quicker
             return self.records[0]
-        words = array("q", source.records[0])
-        known: dict[tuple[int, int], list[Any]] = {}  # launches of kernels that come often
+        words = source.records[0][:]  # all of them at once
+        shown, groups = np.frombuffer(words, np.int64), dict[tuple[int, int], list[int]]()
         for number in compress(count(), map(is_not, source.code, self.code)):
-            old, new = source.code[number], self.code[number]
-            launches = known.get((id(old), id(new)))
-            if launches is None:
-                assert isinstance(new, Native), "a program of one call has no host steps"
-                launches = [array("q", (self.address(symbol), units, shared))
-                            for symbol, units, shared in new.launches]  # fmt: skip
-                known[id(old), id(new)] = launches = [array("q", new.numbers), *launches]
-            self.frame_layout.patch(words, source.starts[number], launches)
+            key = id(source.code[number]), id(self.code[number])
+            groups.setdefault(key, []).append(number)
+        for numbers in groups.values():  # kernels that come often have the same numbers
+            new = self.code[numbers[0]]
+            assert isinstance(new, Native), "a program of one call has no host steps"
+            launches = [(self.address(symbol), units, shared, *new.numbers)
+                        for symbol, units, shared in new.launches]  # fmt: skip
+            shown[source.words_of(tuple(numbers))] = launches
         return words
+
+    def words_of(self, items: tuple[int, ...]) -> Array:
+        """Where the launches of kernels stand in the records: by item, launch and number."""
+        found = self._words.get(items)
+        if found is None:
+            words, made = self.records[0], self.code[items[0]]
+            assert isinstance(made, Native), "a program of one call has no host steps"
+            rows = [self.frame_layout.places(words, self.starts[i], made) for i in items]
+            found = self._words[items] = np.array(rows, np.intp)
+        return found
 
     def _first_over(self, code: Sequence[Step]) -> int:
         """The first segment that writes over an input; -1: none does."""
@@ -365,8 +389,8 @@ class Program:
     def bind(self, addresses: Sequence[int]) -> Frame:
         """A frame for passes that write over these inputs."""
         frame = self.frame(False, self.layout)
-        for place, source in self.schedule.aliases:
-            frame.words[self.word[place]] = addresses[source]
+        for word, source in self.alias_words:
+            frame.words[word] = addresses[source]
         return frame
 
     def launch_in_place(
@@ -396,7 +420,36 @@ class Program:
             late.append(problem)
         if status[0]:
             raise out_of_range(frame.words[SIZE])
-        return [results.get(place) for place in self.schedule.outputs]
+        return [results.get(place) for place in self.returned]
+
+    def launch_growing(
+        self, addresses: list[int], values: Sequence[int] = (), places: Sequence[int] = ()
+    ) -> list[Buffer | None]:
+        """A pass that writes behind its inputs; None for each output that such memory holds.
+
+        Nobody has what it writes over: a pass that fails, or is interrupted, has spoiled nothing.
+        """
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self.frame(False, self.layout)
+        words = frame.words
+        for place, value in zip(places, values, strict=True):
+            words[place] = value
+        for word, source in self.alias_words:
+            words[word] = addresses[source]
+        results: dict[int, Buffer] = {}
+        for place, nbytes, size, shape, dtype, spares in self.made:
+            made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
+            addresses.append(made._address or 0)
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        entry = self.in_place_entry
+        if workers.call(entry, frame.address, workers.pool, threads, *addresses):
+            raise out_of_range(words[SIZE])
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+        return [results.get(place) for place in self.returned]
 
     @staticmethod
     def _fresh(
@@ -512,7 +565,8 @@ class Program:
 
     def replay(self, in_place: bool) -> Program | None:
         """Itself, if it is one native call."""
-        return self if (self.in_place_entry if in_place else self.entry) else None
+        known = self._source or self  # its own records are not written for that
+        return self if (known.in_place_entry if in_place else known.entry) else None
 
     @property
     def is_one_call(self) -> bool:

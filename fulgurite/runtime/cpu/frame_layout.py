@@ -117,14 +117,14 @@ class FrameLayout:
         return made.records(reads, writes, self.own[made])
 
     @staticmethod
-    def patch(words: Words, at: int, launches: Sequence[Words]) -> None:
-        """Write a kernel's numbers, and each launch, over those of the same slots."""
-        numbers, *rest = launches
-        for launch in rest:
+    def places(words: Words, at: int, made: Native) -> list[list[int]]:
+        """Of each launch of a kernel the words of its code, units, sharing and numbers."""
+        found: list[list[int]] = []
+        for _ in made.launches:
             end = at + words[at + 1]  # a record knows its length, and numbers are its last words
-            words[at + 2 : at + 5] = launch
-            words[end - len(numbers) : end] = numbers
+            found.append([at + 2, at + 3, at + 4, *range(end - len(made.numbers), end)])
             at = end
+        return found
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ ALIGN = 64
 IDLE = 1 << 30  # bytes of free blocks that are kept
 HUGE = 1 << 21  # bytes of a huge page, of which NumPy asks the system for blocks of 4 MiB and more
 SLAB = 4 * HUGE  # bytes that values which stay share: most of a weight would be in small pages
+GROWN_BYTES = 1 << 16  # of values that get room to grow; smaller ones are copied as quickly
 SPARED = 4096  # bytes up to which a program keeps the memory of a result itself
 
 
@@ -102,8 +104,9 @@ class Block:
 class BlockBuffer(HostBuffer):
     """A value in pooled memory; its array is made on demand, and then owns the memory."""
 
-    __slots__ = ("_give_back", "_nbytes", "dtype", "raw", "shape")
+    __slots__ = ("_give_back", "_nbytes", "dtype", "joined", "raw", "shape")
     owner = Block
+    joined: int  # of a concatenation, the axis; of others it is not there
 
     def __init__(
         self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any,
@@ -149,6 +152,7 @@ class Room:
 
     def __init__(self, nbytes: int) -> None:
         self.block, self.size, self.used = POOL.block(nbytes), nbytes, 0
+        self.address = self.block.address
         self._lock = threading.Lock()
 
     def claim(self, end: int, more: int) -> bool:
@@ -159,17 +163,85 @@ class Room:
             self.used = end + more
             return True
 
+    def give_up(self, end: int, more: int) -> None:
+        """Bytes that were claimed and never written are free again, if nothing is behind them."""
+        with self._lock:
+            if self.used == end + more:
+                self.used = end
+
 
 class Grown(Piece):
-    """A value at the beginning of memory with room behind it. Nobody writes over it."""
+    """A value at the beginning of memory with room behind it. Nobody writes over it.
 
-    __slots__ = ("room",)
+    In memory the axis that it grows along comes before all others, so that what is new lies behind
+    what is there; unless that is so by itself (`axis` 0), its elements do not follow each other.
+    """
 
-    def __init__(self, room: Room, shape: tuple[int, ...], dtype: Any, nbytes: int) -> None:
-        part = room.block.bytes()[:nbytes].view(dtype).reshape(shape)
-        part.flags.writeable = False
-        super().__init__(part)
-        self.room = room
+    __slots__ = ("_nbytes", "axis", "dtype", "room", "shape")
+
+    def __init__(
+        self, room: Room, shape: tuple[int, ...], dtype: Any, nbytes: int, axis: int = 0
+    ) -> None:
+        self.exported = None
+        self.room, self.shape, self.dtype, self.axis = room, shape, dtype, axis
+        self._nbytes = nbytes
+        self._address = 0 if axis else room.address
+
+    @property
+    def array(self) -> Array:
+        """The memory itself, which nobody can write to."""
+        if self.exported is None:
+            shape, axis = self.shape, self.axis
+            part = self.room.block.bytes()[: self._nbytes].view(self.dtype)
+            part.flags.writeable = False
+            laid = part.reshape((shape[axis], *shape[:axis], *shape[axis + 1 :]) if axis else shape)
+            self.exported = np.moveaxis(laid, 0, axis) if axis else laid
+        return self.exported
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._nbytes
+
+    def copied(self, shape: tuple[int, ...]) -> Array:
+        """Its values in an array of their own."""
+        return np.array(self.array.reshape(shape), order="C")
+
+    @property
+    def start(self) -> int:
+        """Where it begins, for kernels that append to it."""
+        return self.room.address
+
+    def give_up(self, shorter: HostBuffer) -> None:
+        """What is behind a shorter value was not written after all."""
+        self.room.give_up(shorter.nbytes, self._nbytes - shorter.nbytes)
+
+
+def inner_axis(shape: tuple[int, ...], axis: int) -> int:
+    """The axis that a value grows along; 0 if what is before it has one element."""
+    return axis if prod(shape[:axis]) != 1 else 0
+
+
+def may_grow(buffer: HostBuffer, axis: int) -> bool:
+    """True if a value has grown along an axis before."""
+    if type(buffer) is Grown:
+        return buffer.axis == axis
+    return type(buffer) is BlockBuffer and getattr(buffer, "joined", None) == axis
+
+
+def grown(buffer: HostBuffer, axis: int, shape: tuple[int, ...], dtype: Any) -> Grown:
+    """Memory for a value that begins with another: that of the first if there is room.
+
+    What is behind the first is still to be written.
+    """
+    end, count = buffer.nbytes, prod(shape) * dtype.itemsize
+    room = buffer.room if type(buffer) is Grown and buffer.axis == axis else None
+    if room is None or not room.claim(end, count - end):
+        room = Room(2 * count)
+        room.claim(0, count)
+        old = np.moveaxis(buffer.array, axis, 0) if axis else buffer.array
+        room.block.bytes()[:end].view(dtype).reshape(old.shape)[...] = old
+    return Grown(room, shape, dtype, count, axis)
 
 
 def extended(
@@ -177,13 +249,9 @@ def extended(
 ) -> HostBuffer:
     """A value and another behind it, in the memory of the first if there is room."""
     end, more = buffer.nbytes, behind.nbytes
-    room = buffer.room if isinstance(buffer, Grown) else None
-    if room is None or not room.claim(end, more):
-        room = Room(2 * (end + more))
-        room.claim(0, end + more)
-        room.block.bytes()[:end].view(dtype)[:] = buffer.array.reshape(-1)
-    room.block.bytes()[end : end + more].view(dtype)[:] = behind.array.reshape(-1)
-    return Grown(room, shape, dtype, end + more)
+    made = grown(buffer, 0, shape, dtype)
+    made.room.block.bytes()[end : end + more].view(dtype)[:] = behind.array.reshape(-1)
+    return made
 
 
 class MemoryPool:

@@ -35,6 +35,10 @@ class HeldInputs:
         # by the items that read what is packed, and by the launches of kernels
         self._latest: dict[Hashable, Program] = {}
         self._packings: dict[Hashable, int] = {}  # ways to pack an operand, numbered
+        # prepacked forms, and the kernels that they are of
+        self._forms: dict[int, tuple[Native, tuple[PrepackedForm, Native]]] = {}
+        # the kernels of the latest program that have such forms, and what is packed for them
+        self._before: tuple[Any, dict[int, Derived]] | None = None
         # what is packed, by item and way
         self._operands: WeakValueDictionary[tuple[int, int], Derived] = WeakValueDictionary()
 
@@ -67,22 +71,39 @@ class HeldInputs:
     def _prepacked(self, program: Program) -> tuple[list[Any], dict[int, Derived]]:
         """The code of a program with prepacked forms, and by item the operands of these."""
         code: list[Any] = list(program.code)
-        packed: dict[int, Derived] = {}
-        over = {source for _, source in program.aliases}  # of inputs that it writes
-        kernels = {id(made): made for made in code}
-        forms = {key: _form_of(made) for key, made in kernels.items()}
-        ways = {key: self._way(found[0]) for key, found in forms.items() if found is not None}
-        for number, (item, made) in enumerate(zip(program.items, code, strict=True)):
-            found = forms[id(made)]
-            if found is None or found[0].param >= len(item.reads):
-                continue
-            slot = item.reads[found[0].param]
-            buffer: Any = self.inputs[slot]() if slot in self.inputs and slot not in over else None
-            if buffer is None or not buffer.address or found[0].nbytes > MOST * buffer.nbytes:
-                continue
-            packed[number] = self._operand(program, buffer, found[0], (number, ways[id(made)]))
-            code[number] = found[1]
+        forms = {i: self._form(c) for i, c in {id(c): c for c in code}.items()}
+        there = {number: found for number, c in enumerate(code) if (found := forms[id(c)])}
+        known = program.items, [code[number] for number in there]
+        packed = None if self._before is None or self._before[0] != known else self._before[1]
+        if packed is None or any([operand.stale for operand in packed.values()]):
+            made = {n: self._packed(program, n, form) for n, (form, _) in there.items()}
+            packed = {number: operand for number, operand in made.items() if operand is not None}
+            self._before = known, packed
+        for number in packed:
+            code[number] = there[number][1]
         return code, packed
+
+    def _packed(self, program: Program, number: int, form: PrepackedForm) -> Derived | None:
+        """The packed operand that an item may read, if it is an input that stays."""
+        item, over = program.items[number], {source for _, source in program.aliases}
+        slot = item.reads[form.param] if form.param < len(item.reads) else -1
+        buffer: Any = self.inputs[slot]() if slot in self.inputs and slot not in over else None
+        if buffer is None or not buffer.address or form.nbytes > MOST * buffer.nbytes:
+            return None
+        return self._operand(program, buffer, form, (number, self._way(form)))
+
+    def _form(self, made: Any) -> tuple[PrepackedForm, Native] | None:
+        """The prepacked form of a kernel that has one, and its code in that form."""
+        if not isinstance(made, Native) or made.prepacked is None:
+            return None
+        known = self._forms.get(id(made))
+        if known is None:
+            if len(self._forms) >= MOST_PROGRAMS:
+                self._forms.clear()
+            found = _form_of(made)
+            assert found is not None, "it has one"
+            known = self._forms[id(made)] = made, found
+        return known[1]
 
     def _way(self, form: PrepackedForm) -> int:
         """The number of a way to pack an operand."""

@@ -27,7 +27,7 @@ from ...core.symbolic.sym import Sym, Trace, sized
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
-from ...graph.memory.in_place import Pair
+from ...graph.memory.in_place import Donated
 from ..cache.plan_cache import kept_plans
 from ..plan import Plan
 from ..plan_key import cache_key, has_patterns
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..pipeline import Context
 
 _MOST_MEMBERS = 8
-How: TypeAlias = tuple[Options, str, tuple[Pair, ...]]  # options, device, donated memory
+How: TypeAlias = tuple[Options, str, Donated]  # options, device, donated memory
 
 
 class Member(NamedTuple):
@@ -278,7 +278,7 @@ class SizedGraph:
 
     def __init__(
         self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Line],
-        largest: Sequence[int], donated: tuple[Pair, ...] = (),
+        largest: Sequence[int], donated: Donated = (),
     ) -> None:  # fmt: skip
         self.normal, self.names, self.device = normal, tuple(names), device
         self.donated = donated  # inputs whose memory results take

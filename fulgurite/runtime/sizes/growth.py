@@ -9,54 +9,33 @@ second is copied, and whoever holds the old value keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...core.dtype import DType
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import LT, WHERE
-from ...core.ops.leaf import BUFFER, CONST, IOTA, new_buffer
-from ...core.ops.movement import PAD, pairs
+from ...core.ops.elementwise import WHERE
+from ...core.ops.leaf import BUFFER, new_buffer
+from ...core.ops.movement import PAD
 from ...graph.ir.registry import REGISTRY
-from ..device import Buffer, get_device
+from ...graph.memory.append import Joined, joined
+from ...graph.memory.in_place import Append
+from ..device import Buffer, Device, Growing, get_device
 from ..views import COPIED_VIEW_BYTES
 
-
-class Append(NamedTuple):
-    """A value in memory, and what comes behind it."""
-
-    memory: Node
-    part: Node
+_WHOLE = {int}
 
 
-def append_of(root: Node, known: Callable[[Node], Node | None]) -> Append | None:
+def append_of(root: Node, known: Callable[[Node], Node | None]) -> Joined | None:
     """The memory that a root begins with and what it goes on with, if it is such a value."""
-    if root.op is not WHERE or root.watched or not all([type(n) is int for n in root.shape]):
+    if root.op is not WHERE or root.watched or not {*map(type, root.shape)} <= _WHOLE:
         return None
-    chosen, left, right = root.src
-    if [n.op for n in (chosen, left, right)] != [LT, PAD, PAD]:
+    found = joined(root)
+    memory = known(found.first) if found is not None else None
+    if found is None or memory is None or memory.op is not BUFFER or memory.device != root.device:
         return None
-    place, limit = chosen.src
-    if place.op is not IOTA or place.src or limit.op is not CONST:
-        return None
-    axis: int = place.arg[0]
-    if prod(root.shape[:axis]) != 1 or not _are_joined(axis, limit, left, right):
-        return None
-    memory = known(left.src[0])
-    if memory is None or memory.op is not BUFFER or memory.device != root.device:
-        return None
-    return Append(memory, right.src[0])
-
-
-def _are_joined(axis: int, limit: Node, left: Node, right: Node) -> bool:
-    """True if padded values lie one behind the other along an axis, and meet at a limit."""
-    before, after = left.src[0].shape, right.src[0].shape
-    none = [(0, 0)] * len(before)
-    return (
-        limit.value == before[axis]
-        and pairs(left) == [*none[:axis], (0, after[axis]), *none[axis + 1 :]]
-        and pairs(right) == [*none[:axis], (before[axis], 0), *none[axis + 1 :]]
-    )
+    return Joined(memory, found.second, found.axis)
 
 
 def grow(
@@ -65,10 +44,12 @@ def grow(
     """The roots that could grow where they are, and the buffers that hold them now."""
     found: dict[Node, Node] = {}
     for root in roots:
-        append = append_of(root, known)
-        if append is None or prod(append.memory.shape) * root.dtype.itemsize < COPIED_VIEW_BYTES:
+        append = append_of(root, known) if _may_be_flat(root) else None
+        if append is None or prod(root.shape[: append.axis]) != 1:
             continue
-        if known(append.part) is None and not _is_apart(append.part, root, roots):
+        if prod(append.first.shape) * root.dtype.itemsize < COPIED_VIEW_BYTES:
+            continue
+        if known(append.second) is None and not _is_apart(append.second, root, roots):
             continue  # others would compute what it is made of again
         buffer = _grown(root, append, computed)
         if buffer is not None:
@@ -76,9 +57,17 @@ def grow(
     return found
 
 
-def _grown(root: Node, append: Append, computed: Callable[[Node], Node]) -> Node | None:
-    device, memory = get_device(root.device or ""), REGISTRY.memory(append.memory)
-    part = computed(append.part)
+def _may_be_flat(root: Node) -> bool:
+    """False of a root whose axes before the first one that is padded have several elements."""
+    if root.op is not WHERE or root.src[1].op is not PAD:
+        return False
+    place = next((i // 2 for i, n in enumerate(root.src[1].arg) if n), 0)
+    return place == 0 or prod(root.shape[:place]) == 1
+
+
+def _grown(root: Node, append: Joined, computed: Callable[[Node], Node]) -> Node | None:
+    device, memory = get_device(root.device or ""), REGISTRY.memory(append.first)
+    part = computed(append.second)
     shape: Any = root.shape
     behind: Any = REGISTRY.memory(part)
     if memory is None or behind is None:
@@ -90,6 +79,102 @@ def _grown(root: Node, append: Append, computed: Callable[[Node], Node]) -> Node
     buffer.origins = root.origins
     REGISTRY.attach(buffer, made)
     return buffer
+
+
+# --- inside a plan -------------------------------------------------------------------------------
+
+
+def appends_of(
+    roots: Sequence[Node], buffers: Sequence[Node], known: Callable[[Node], Node | None]
+) -> tuple[Append, ...]:
+    """The roots that go on behind an input of their plan, one for each input."""
+    found: dict[Node, Append] = {}
+    for place, root in enumerate(roots):
+        append = append_of(root, known)
+        if append is not None and append.first not in found:
+            found[append.first] = Append(0, place, append.axis)
+    if not found:
+        return ()
+    number = {buffer: i for i, buffer in enumerate(buffers) if buffer in found}
+    return tuple([a._replace(param=number[b]) for b, a in found.items() if b in number])
+
+
+def program_of(plan: Any, appends: Sequence[Append]) -> Any:
+    """The one launch of a plan, if it writes all of these behind its inputs; else None."""
+    program = plan.executor.replay(True) if plan.aliases else None
+    if program is None:
+        return None
+    taken = dict(plan.aliases)
+    behind = [taken.get(program.returned[a.root]) == a.param for a in appends]
+    return program if all(behind) and len(taken) == len(appends) else None
+
+
+def growing(
+    roots: Sequence[Node], memories: Mapping[Append, Any], device: Device
+) -> tuple[Append, ...]:
+    """Those whose memory has room, or may get some."""
+    shapes: Any = [root.shape for root in roots]
+    return tuple([
+        append for append, memory in memories.items()
+        if device.may_grow(memory, append.axis, shapes[append.root])
+    ])  # fmt: skip
+
+
+class Appending:
+    """Inputs of a plan that grow where they are, for one run of it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._made: list[tuple[Append, Growing, Any]] = []
+        self._held: list[Any] = []  # memory that must be there while it runs
+
+    def grow(
+        self, append: Append, memory: Any, shape: tuple[int, ...], dtype: DType
+    ) -> Growing | None:
+        """Memory for the result; None if this input does not grow."""
+        made = self._device.grown(memory, append.axis, shape, dtype)
+        if made is not None:
+            self._made.append((append, made, memory))
+        return made
+
+    def grow_all(
+        self, appends: Sequence[Append], inputs: Sequence[Any], roots: Sequence[Node]
+    ) -> bool:
+        """Memory for these results: all of them, or none."""
+        for append in appends:
+            root: Any = roots[append.root]
+            if self.grow(append, inputs[append.param], root.shape, root.dtype) is None:
+                self.give_up()
+                return False
+        return True
+
+    def addresses(self, inputs: Sequence[Any]) -> list[int]:
+        """Where inputs are; what is strided, and does not grow, is copied for this run."""
+        taken = {append.param for append, _, _ in self._made}
+        self._held = [b if i in taken else self._device.contiguous(b) for i, b in enumerate(inputs)]
+        return [b.address for b in self._held]
+
+    def give_up(self) -> None:
+        """Nothing was written: who comes next may have the room."""
+        for _, made, memory in self._made:
+            made.give_up(memory)
+        self._made.clear()
+
+    def run(
+        self, program: Any, addresses: list[int], values: Sequence[int], places: Sequence[int]
+    ) -> list[Any]:
+        """One pass; the memory of every output."""
+        for append, made, _ in self._made:
+            addresses[append.param] = made.start
+        try:
+            results: list[Any] = program.launch_growing(addresses, values, places)
+        except BaseException:
+            self.give_up()
+            raise
+        for append, made, _ in self._made:
+            assert results[append.root] is None, "it was written behind an input"
+            results[append.root] = made
+        return results
 
 
 def _is_apart(part: Node, root: Node, roots: Iterable[Node]) -> bool:

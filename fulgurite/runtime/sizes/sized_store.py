@@ -20,7 +20,7 @@ from ...core.op import Op
 from ...core.origin import Origin
 from ...core.symbolic.sym import sized
 from ...graph.ir.cache_key import Normal
-from ...graph.memory.in_place import Pair
+from ...graph.memory.in_place import Donated
 from ..cache.plan_cache import kept_plans, stored_plans
 from ..plan_key import has_patterns
 from .sized_io import dump_sized, load_sized
@@ -75,7 +75,7 @@ class SizedStore:
     """The plans of one graph of many sizes on disk."""
 
     def __init__(
-        self, normal: Normal, options: Options, device: str, donated: tuple[Pair, ...] = (),
+        self, normal: Normal, options: Options, device: str, donated: Donated = (),
         lifted: dict[int, DType] | None = None,
     ) -> None:  # fmt: skip
         # of the graph, none of whose nodes is held

@@ -53,6 +53,10 @@ class Form:
         self.accepts = acceptor(trace)
         self.numbers = evaluator(keys, list(trace.hints))
         self.known: dict[tuple[int, ...], Executable] = {}  # launches, by numbers
+        # is it for all sizes, with one launch?
+        fixed = all([not atoms for key in keys for atoms, _ in key])
+        wide = all([trace.low[n] <= 2 and trace.high[n] >= MOST for n in trace.hints])
+        self.is_steady = fixed and wide and not trace.guards
 
 
 class SizedKernel:
@@ -281,6 +285,8 @@ class SizedPlan:
             self.kernels.append(made)
         self.distinct = [*dict.fromkeys(self.kernels)]
         self.at_sizes = ScheduleOfSizes(schedule, self.names)
+        self._varying: list[SizedKernel] | None = None  # kernels whose launches depend on sizes
+        self._steady: dict[SizedKernel, Executable] = {}  # the launches of the others
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._latest: dict[Hashable, Plan] = {}  # by the launches of its kernels
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes with room to grow
@@ -345,11 +351,7 @@ class SizedPlan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
         from ..cpu.executor import Program, signature_of
 
-        forms = {kernel: kernel.form(values) for kernel in self.distinct}
-        if None in forms.values():
-            add_forms([kernel for kernel, form in forms.items() if form is None], values)
-            forms = {kernel: kernel.form(values) for kernel in self.distinct}
-        known = {kernel: kernel.at(values, form) for kernel, form in forms.items()}
+        known = self._launches(values)
         code: Any = [known[kernel] for kernel in self.kernels]
         layout = self._laid_out(values)
         of_sizes = self.at_sizes  # not this plan: nothing holds itself
@@ -368,6 +370,19 @@ class SizedPlan:
         plan.shared = True
         self._latest[signature] = plan
         return plan
+
+    def _launches(self, values: tuple[int, ...]) -> dict[SizedKernel, Executable]:
+        """The code of every kernel for sizes; where it depends on none it is worked out once."""
+        varying = self.distinct if self._varying is None else self._varying
+        forms = {kernel: kernel.form(values) for kernel in varying}
+        if None in forms.values():
+            add_forms([kernel for kernel, form in forms.items() if form is None], values)
+            forms = {kernel: kernel.form(values) for kernel in varying}
+        found = {kernel: kernel.at(values, form) for kernel, form in forms.items()}
+        if self._varying is None:
+            self._steady = {k: found[k] for k, form in forms.items() if form and form.is_steady}
+            self._varying = [kernel for kernel in self.distinct if kernel not in self._steady]
+        return {**self._steady, **found}
 
     def _laid_out(self, values: tuple[int, ...]) -> Layout:
         """Places in an arena with some room: sizes that grow step by step keep their places."""

@@ -161,7 +161,7 @@ class Strategy:
         if tiles is None:
             return None
         cost = self.multiplication(near) + packing(near, tiles)
-        settled = for_all_sizes(tiles, gemm.tile_problem)
+        settled = for_all_sizes(tiles, gemm.tile_problem, gemm.is_vector)
         return None if settled is None else GemmPlan(self.kind, settled, gemm.registers, cost)
 
     def applies(self, gemm: Gemm) -> bool:

@@ -279,11 +279,12 @@ def even_columns(found: Tiles, p: TileProblem, most: int) -> Tiles:
     return even if even.fits(block) and tiles * panel < vectors <= tiles * most else found
 
 
-def for_all_sizes(found: Tiles, p: TileProblem) -> Tiles | None:
+def for_all_sizes(found: Tiles, p: TileProblem, is_vector: bool = False) -> Tiles | None:
     """Tiles that were chosen for sizes nearby, smaller ones where these do not fit the stack."""
     changes: dict[str, int] = {}
-    hints = plain(p.rows), plain(p.columns), plain(p.depth)
-    found = replace(found, k_block=k_block_nearby(*hints, found.k_block))
+    if not is_vector:  # a GEMV sums in float64, and reads memory once if k is whole
+        hints = plain(p.rows), plain(p.columns), plain(p.depth)
+        found = replace(found, k_block=k_block_nearby(*hints, found.k_block))
     if varies(p.columns):
         changes["column_tiles"] = 0
     if varies(p.depth):

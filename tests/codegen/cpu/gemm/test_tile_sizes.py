@@ -1,5 +1,6 @@
 """Tests of codegen/cpu/gemm/tile_sizes.py: tiles fit their room and keep threads busy."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,10 +12,12 @@ from fulgurite.codegen.cpu.gemm.tile_sizes import (
     TileProblem,
     Tiles,
     even_columns,
+    for_all_sizes,
     pack_twice,
     tile_sizes,
 )
 from fulgurite.codegen.cpu.tiling import GEMM
+from fulgurite.core.symbolic.sym import Trace
 from fulgurite.kernel.contract.analysis import Block
 from fulgurite.kernel.contract.summation import ORDER, k_block
 from tests.properties import arithmetic
@@ -133,3 +136,16 @@ def test_512_columns_are_ten_tiles() -> None:
     problem = TileProblem(1, 128, 512, 784, BLOCKS[0], (True, True), True)
     found = even_columns(tile_sizes(problem), problem, 4)
     assert (found.right, found.column_tiles) == ("tile", 10)
+
+
+def test_a_vector_times_columns_of_any_number_reads_them_once() -> None:
+    trace = Trace({"n": 35})
+    near = TileProblem(8, 1, 35, 64, BLOCKS[0], (True, True))
+    problem = replace(near, columns=trace.variable("n"))
+    found = tile_sizes(near)
+    assert found.k_block >= 64
+    whole = for_all_sizes(found, problem, is_vector=True)
+    assert whole is not None and whole.k_block == found.k_block
+    rows = replace(near, rows=4)  # accumulators in float32: sums of blocks are finer
+    finer = for_all_sizes(tile_sizes(rows), replace(problem, rows=4))
+    assert finer is not None and finer.k_block < 64
