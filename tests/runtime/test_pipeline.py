@@ -48,8 +48,9 @@ class Sample:
     is_fold: bool = False  # True if the whole graph is tried as one fold
 
 
-def numbers(seed: int, *shape: int, dtype: Any = np.float32) -> fg.Tensor:
-    return fg.Tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
+def numbers(seed: int, *shape: int, dtype: Any = np.float32, scale: float = 1.0) -> fg.Tensor:
+    drawn = np.random.default_rng(seed).standard_normal(shape) * scale
+    return fg.Tensor(drawn.astype(dtype))
 
 
 def padded_bytes() -> fg.Tensor:
@@ -163,7 +164,7 @@ def layers() -> Tensors:
             x = fg.tanh(x @ w)
         return x.square().sum()
 
-    return list(fg.grad(loss, (1, 2, 3))(*[numbers(i, 64, 64) for i in range(4)]))
+    return list(fg.grad(loss, (1, 2, 3))(*[numbers(i, 64, 64, scale=0.125) for i in range(4)]))
 
 
 def classes(log: bool) -> fg.Tensor:
