@@ -7,9 +7,11 @@ after.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
+from ..errors import ArgumentError
 from .chat import guarded
 
 
@@ -29,6 +31,8 @@ def add_command(commands: Any) -> None:
                         help="where checkpoint and weights go (runs/finetune)")  # fmt: skip
     parser.add_argument("--full", action="store_true", help="train all weights, not a LoRA")
     parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
+    parser.add_argument("--overwrite", action="store_true",
+                        help="begin anew in a folder that has a checkpoint")  # fmt: skip
     for name, kind, default, text in (
         ("steps", int, 200, "steps to train"),
         ("batch", int, 4, "windows in a step"),
@@ -45,8 +49,14 @@ def add_command(commands: Any) -> None:
 
 def _finetune(arguments: argparse.Namespace) -> int:
     from ..models import load
-    from ..models.finetune import Settings, finetune
+    from ..models.finetune import CHECKPOINT, Settings, finetune
 
+    path = os.path.join(arguments.save, CHECKPOINT)
+    if not (arguments.resume or arguments.overwrite) and os.path.exists(path):
+        raise ArgumentError(
+            f"{arguments.save!r} has a run of before, which would be lost",
+            "go on with --resume, give another folder with --save, or say --overwrite",
+        )
     names = ("steps", "batch", "length", "rate", "rank", "alpha", "seed", "save_every")
     given = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}
     if arguments.full:

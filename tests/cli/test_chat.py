@@ -177,3 +177,18 @@ def test_a_text_that_was_interrupted_ends_with_the_status_of_that(
     monkeypatch.setattr(Batch, "step", step)
     assert cli.main(["generate", path, "the", "-n", "20", "--seed", "3"]) == 130
     assert "[stopped]" in capsys.readouterr().out
+
+
+def test_a_run_of_before_is_not_overwritten_by_fine_tuning_unless_that_is_said(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("the quick brown fox " * 40)
+    command = ["finetune", path, str(text), "--save", str(tmp_path / "run"), "--steps", "1",
+               "--batch", "1", "--length", "8"]  # fmt: skip
+    assert cli.main(command) == 0
+    kept = {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
+    assert cli.main(command) != 0
+    assert "--resume" in capsys.readouterr().err
+    assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()} == kept
+    assert cli.main([*command, "--overwrite"]) == 0
