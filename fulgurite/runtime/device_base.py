@@ -66,6 +66,8 @@ class BaseDevice:
     sizes_vary = False
     operand_reuse = 0
     packs_operands = False
+    joins_column_sums = False
+    joins_small_maps = False
     keeps_addresses = False
     channels_last = False
     vnni_layout = False
