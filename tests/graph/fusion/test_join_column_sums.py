@@ -25,7 +25,8 @@ def computed(roots: list[fg.Tensor], joins: bool) -> tuple[Schedule, list[Array]
     """The schedule of some values, and those, by the meaning of its kernels."""
     normal = normalize([root.entry.node for root in roots])
     sink = restore(normal.structure, normal.constants, {}, normal.nodes)
-    found = schedule_of(sink, Context(current(), "cpu", len(normal.buffers), joins=joins))
+    with fg.config(tier="native"):
+        found = schedule_of(sink, Context(current(), "cpu", len(normal.buffers), joins=joins))
     memory: dict[int, Array] = {i: wrap(b).numpy() for i, b in enumerate(normal.buffers)}
     for place, slot in enumerate(found.slots):
         if slot is not None and slot.bits is not None:
