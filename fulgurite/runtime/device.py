@@ -249,6 +249,10 @@ class Device(Protocol):
         """True if one launch has rows and partial sums of their columns."""
 
     @property
+    def compares_results(self) -> bool:
+        """True if a rectifier's condition is told by its result, not stored."""
+
+    @property
     def joins_small_maps(self) -> bool:
         """True if a launch takes longer than a small map."""
 

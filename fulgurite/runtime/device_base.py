@@ -68,6 +68,7 @@ class BaseDevice:
     packs_operands = False
     joins_column_sums = False
     joins_small_maps = False
+    compares_results = False
     keeps_addresses = False
     channels_last = False
     vnni_layout = False

@@ -213,6 +213,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("tiny", lambda s, c: tiny(s, c), TENSOR, SCHEDULE, lambda c: may_be_tiny(c)),
     graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
     *REASSOCIATION,
+    graph_pass(
+        "mask_from_result", lambda s, c: masks(s, c),
+        lambda c: c.joins or get_device(c.device).compares_results,
+    ),
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
     graph_pass("expand_zero_points", lambda s, c: expand_zero_points(s, c.order(s)), always),
     graph_pass(
@@ -427,6 +431,13 @@ def operands(sink: Node, context: Context) -> Node:
 def in_strips(context: Context) -> bool:
     """True if matrices between kernels may be made some rows at a time."""
     return context.searched and bool(context.options.strip_bytes)
+
+
+def masks(sink: Node, context: Context) -> Node:
+    """The graph with conditions of rectifiers compared anew."""
+    with FORK_LOCK:
+        from ..graph.passes import mask_from_result as mask_from_result_module
+    return mask_from_result_module.mask_from_result(sink, context.order(sink))
 
 
 def column_sums(partition: Partition) -> Partition:

@@ -224,6 +224,13 @@ def shuffled(x: fg.Tensor) -> fg.Tensor:
     return (fg.reshape(fg.permute_dims(x, (1, 0, 2)), (-1, x.shape[-1])).T * 2).contiguous()
 
 
+def rectified() -> Tensors:
+    """A rectifier and its gradient."""
+    x = numbers(1, 8)
+    y, pull = fg.vjp(fg.relu, x)
+    return [y, pull(numbers(2, 8))[0]]
+
+
 def normalised_rows() -> Tensors:
     """Gradients of a normalisation, and of the bias before it."""
 
@@ -266,6 +273,7 @@ SAMPLES: dict[str, Sample] = {
     "interchange_sums": Sample(weighed),
     "split_reduce": Sample(slopes),
     "widen_row_sums": Sample(lambda: [numbers(1, 3, 16, dtype=np.float16).sum(axis=-1)]),
+    "mask_from_result": Sample(rectified, context={"joins": True}),
     "drop_empty": Sample(lambda: [fg.Tensor(np.ones((0, 3), np.float32)).sum(axis=0) + 1],
                          {"simplify": False}),
     "expand_zero_points": Sample(around_zeros),

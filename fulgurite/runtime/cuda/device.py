@@ -413,6 +413,11 @@ class CudaDevice(BaseDevice):
         return self.preferred.joined_sums
 
     @property
+    def compares_results(self) -> bool:  # type: ignore[override]
+        """True if a rectifier's condition is told by its result."""
+        return self.preferred.compared_results
+
+    @property
     def joins_small_maps(self) -> bool:  # type: ignore[override]
         """True if small maps are launched together."""
         return self.preferred.joined_maps
