@@ -6,6 +6,7 @@ backward, update. Each system is a process of its own, so that memory and cold s
 `ours`, `torch` (eager, channels last, fused optimiser), `compile` (torch.compile, with CUDA graphs)
 and `max` (max-autotune). Printed for each: seconds of the first call, milliseconds of a step
 (median of rounds of many steps between two waits), peak memory, and losses, which are compared.
+`--table joined_sums=True` chooses our kernels by other numbers than `GpuTable` has.
 `--curve 200` prints losses of so many steps instead, of which the last ones' mean is compared;
 `--tiny --device cpu` tries the script.
 """
@@ -13,6 +14,7 @@ and `max` (max-autotune). Printed for each: seconds of the first call, milliseco
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import statistics
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -335,10 +338,23 @@ def by_branches(made: Made, branches: str, steps: int, device: str) -> str:
     return ", ".join([f"{each}: {min(ms):.2f}" for each, ms in found.items()])
 
 
+def use_table(fields: str) -> None:
+    """Choose kernels for GPUs by other numbers from now on; nothing is kept on disk."""
+    from fulgurite.codegen.cuda import tiling
+
+    pairs = [field.split("=") for field in fields.split(",")]
+    given = {key: ast.literal_eval(value) for key, value in pairs}
+    tiling.HOPPER = replace(tiling.HOPPER, **given)
+    os.environ["FULGURITE_DISK_CACHE"] = "0"
+    fg.config(disk_cache=False).__enter__()
+
+
 def one(asked: argparse.Namespace) -> None:
     """One system, in this process."""
     sizes = TINY if asked.tiny else SIZES
     name, system = asked.one.split(":")
+    if asked.table:
+        use_table(asked.table)
     size, device = sizes[name], asked.device
     made = ours(name, size, device) if system == "ours" else torch_step(name, size, device, system)
     if asked.curve:
@@ -368,6 +384,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="our slowest kernels and lines")
     parser.add_argument("--branches", default="", help="branches of our graphs to try, as 1,4,8")
     parser.add_argument("--curve", type=int, default=0, help="losses of so many steps")
+    parser.add_argument("--table", default="", help="fields of GpuTable for ours, as a=1,b=True")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
     if asked.one:
@@ -405,6 +422,7 @@ def _made(
     command += ["--profile"] if asked.profile else []
     command += ["--branches", asked.branches] if asked.branches else []
     command += ["--curve", str(asked.curve)] if asked.curve else []
+    command += ["--table", asked.table] if asked.table else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
         found = subprocess.run(

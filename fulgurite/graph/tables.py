@@ -18,6 +18,7 @@ class GraphTable:
     joined_columns: tuple[int, int] = (64, 4096)  # of rows that a program holds whole
     joined_map_elements: int = 1 << 12  # of a map that takes no longer than its launch
     joined_maps: int = 32  # such maps in one kernel
+    joined_params: int = 256  # of it: arguments of a launch are few kilobytes
     early_result_bytes: int = 64  # no burden to memory however early they are computed
 
 

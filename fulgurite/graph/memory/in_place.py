@@ -368,16 +368,17 @@ def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:
     if irregular or modes != {"set"}:
         return frozenset()
     loads = _places_read(nodes)
-    others = {some: _params_of([s for s in stores if s.arg[3] != some]) for some in axes}
+    others = {some: _read_by_others(stores, some) for some in axes}
     return frozenset(
         (param, store.arg[0]) for store in stores for param, places in loads.items()
         if places == {_place(store)} and param not in others[store.arg[3]]
     )  # fmt: skip
 
 
-def _params_of(stores: Sequence[Node]) -> set[int]:
-    """The params that stores read."""
-    return {n.arg[0] for n in toposort(stores) if n.op is LOAD}
+def _read_by_others(stores: Sequence[Node], axes: tuple[int, ...]) -> set[int]:
+    """The params that stores of other axes read."""
+    others = [store for store in stores if store.arg[3] != axes]
+    return {n.arg[0] for n in toposort(others) if n.op is LOAD}
 
 
 def _places_read(nodes: Sequence[Node]) -> dict[int, set[object]]:

@@ -30,3 +30,13 @@ def test_large_maps_and_those_that_others_read_stay_apart() -> None:
     assert all(len(item.writes) == 1 for item in found.items if item.kernel.kind == "map")
     for got, root in zip(values, roots, strict=True):
         np.testing.assert_allclose(got, root.numpy(), rtol=1e-6)
+
+
+def test_arguments_of_a_kernel_are_bounded() -> None:
+    each = 40
+    roots = [sum([numbers(50 * i + k, 6) for k in range(each)], numbers(i, 6)) for i in range(12)]
+    found, values = computed(roots, joins=True)
+    sizes = [len(item.reads) + len(item.writes) for item in found.items]
+    assert max(sizes) <= GRAPH.joined_params and len(sizes) == 2
+    for got, root in zip(values, roots, strict=True):
+        np.testing.assert_allclose(got, root.numpy(), rtol=1e-5)
