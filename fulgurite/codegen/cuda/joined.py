@@ -98,7 +98,7 @@ def join_rows(kernel: IndexKernel, params: int, table: GpuTable) -> Joined | Non
     last = IndexKernel(axes, SINK(*[_with(root, done) for root in roles.outside]), divisions)
     tiling = Tiling(
         (roles.row, roles.column), (table.joined_rows, power(columns)), table.joined_warps,
-        streaming=table.streaming, short=table.short_functions,
+        table.joined_stages, streaming=table.streaming, short=table.short_functions,
     )  # fmt: skip
     return Joined(Part(first, {roles.row: (block, steps)}), Part(last), shared, tiling)
 
@@ -175,6 +175,9 @@ class RowsAndColumns(TileProgram):
         totals = [self._accumulator(n, top) for n in sums]
         axes = frozenset(sums[0].arg[1]) & self.looped
         inner = self._open(top, axes)
+        if self.tiling.stages > 1:  # rows of the next steps are on their way
+            begin, _, end = inner.header.partition(" in range(")
+            inner.header = f"{begin} in tl.range({end[:-2]}, num_stages={self.tiling.stages}):"
         for node, total in zip(sums, totals, strict=True):
             self._accumulate(node, total, inner)
         for node in self._before_stores(inside, axes):

@@ -60,6 +60,7 @@ class GpuTable:
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor
+    joined_stages: int = 1  # steps of its loop that are on their way at the same time
     column_programs: int = 4  # for each processor, of a split fold of columns
     column_least: int = 1 << 13  # its elements of a program, at least: warps add up at the end
     vector: VectorTable = _VECTOR  # by which partial results of a split fold are laid out

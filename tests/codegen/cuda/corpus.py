@@ -320,6 +320,7 @@ def joined() -> None:
         for tile in (1, 2, 4):
             shadow.TABLE = replace(
                 before, joined_sums=True, joined_rows=tile, joined_programs=2, processors=2,
+                joined_stages=tile,
                 row_block=1024,
             )  # fmt: skip
             check(len(rendered(kernel, shadow.TABLE).launches) == 2, f"{places} {columns}: joined")

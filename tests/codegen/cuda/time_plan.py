@@ -48,12 +48,13 @@ from .workloads import rendered
 ARENA = 3 << 30
 PLACES = 1 << 26  # bytes of whole numbers of each width
 REPEATS = 20
-JOINED = {  # tiles of rows whose columns are added up beside: rows, warps, programs a processor
-    f"{rows}x{warps}x{each}": replace(
-        HOPPER, joined_sums=True, joined_rows=rows, joined_warps=warps, joined_programs=each
+JOINED = {  # rows whose columns are added up: rows, warps, programs a processor, stages
+    "x".join(map(str, sizes)): replace(
+        HOPPER, joined_sums=True, joined_rows=sizes[0], joined_warps=sizes[1],
+        joined_programs=sizes[2], joined_stages=sizes[3],
     )
-    for rows, warps, each in ((1, 8, 4), (2, 16, 2), (1, 4, 5), (2, 8, 2))
-}
+    for sizes in ((1, 8, 4, 1), (1, 8, 4, 2), (1, 8, 4, 3), (2, 16, 2, 1), (1, 4, 5, 1))
+}  # fmt: skip
 TABLES = {
     "default": HOPPER, "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
 }  # fmt: skip

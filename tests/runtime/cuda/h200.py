@@ -226,7 +226,7 @@ def forms(until: float) -> None:
     command("decode", 70, until, 900, "-m", "bench.decode", "--tokens", "200", "--rounds", "2")
     plan = "-m", "tests.codegen.cuda.time_plan"
     command("plan-gpt2", 60, until, 4500, *plan, "gpt2", "--rows", "34")
-    tables = "1x8x4,2x16x2,1x4x5,2x8x2"
+    tables = "1x8x4x1,1x8x4x2,1x8x4x3,2x16x2x1,1x4x5x1"
     joined = "--fields", "joined_sums=True", "--kinds", "REDUCE", "--rows", "6", "--tables", tables
     command("plan-joined", 60, until, 4500, *plan, "gpt2", *joined)
     command("plan-resnet50", 70, until, 6500, *plan, "resnet50", "--rows", "50")
