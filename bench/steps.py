@@ -6,19 +6,23 @@ backward, update. Each system is a process of its own, so that memory and cold s
 `ours`, `torch` (eager, channels last, fused optimiser), `compile` (torch.compile, with CUDA graphs)
 and `max` (max-autotune). Printed for each: seconds of the first call, milliseconds of a step
 (median of rounds of many steps between two waits), peak memory, and losses, which are compared.
+`--table joined_sums=True` chooses our kernels by other numbers than `GpuTable` has.
+`--curve 200` prints losses of so many steps instead, of which the last ones' mean is compared;
 `--tiny --device cpu` tries the script.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -291,6 +295,27 @@ def measured(made: Made, steps: int, rounds: int) -> dict[str, Any]:
             "losses": losses, "last": float(last)}  # fmt: skip
 
 
+def curve(made: Made, steps: int) -> dict[str, Any]:
+    """Losses of so many steps, one after the other."""
+    run, _, _ = made
+    return {"losses": [float(run(i)) for i in range(steps)]}
+
+
+def show_curves(names: Sequence[str], asked: argparse.Namespace) -> None:
+    """Losses of each system at some steps, and how far the mean of the last tenth is apart."""
+    for name in names:
+        curves = {system: _made(name, system, asked)[0] for system in asked.systems.split(",")}
+        for system, found in curves.items():
+            losses = found.get("losses", []) if found else []
+            if not losses:
+                print(f"| {name} | {system} | FAILED |", flush=True)
+                continue
+            shown = losses[:: max(1, len(losses) // 8)]
+            last = statistics.mean(losses[-max(1, len(losses) // 10) :])
+            cells = " ".join([f"{loss:.3f}" for loss in shown])
+            print(f"| {name} | {system} | {cells} | last tenth {last:.4f} |", flush=True)
+
+
 def by_branches(made: Made, branches: str, steps: int, device: str) -> str:
     """Milliseconds of a step whose CUDA graphs have so many branches; two rounds, taking turns."""
     from fulgurite.runtime.cuda import executor
@@ -313,12 +338,28 @@ def by_branches(made: Made, branches: str, steps: int, device: str) -> str:
     return ", ".join([f"{each}: {min(ms):.2f}" for each, ms in found.items()])
 
 
+def use_table(fields: str) -> None:
+    """Choose kernels for GPUs by other numbers from now on; nothing is kept on disk."""
+    from fulgurite.codegen.cuda import tiling
+
+    pairs = [field.split("=") for field in fields.split(",")]
+    given = {key: ast.literal_eval(value) for key, value in pairs}
+    tiling.HOPPER = replace(tiling.HOPPER, **given)
+    os.environ["FULGURITE_DISK_CACHE"] = "0"
+    fg.config(disk_cache=False).__enter__()
+
+
 def one(asked: argparse.Namespace) -> None:
     """One system, in this process."""
     sizes = TINY if asked.tiny else SIZES
     name, system = asked.one.split(":")
+    if asked.table:
+        use_table(asked.table)
     size, device = sizes[name], asked.device
     made = ours(name, size, device) if system == "ours" else torch_step(name, size, device, system)
+    if asked.curve:
+        print(json.dumps(curve(made, asked.curve)))
+        return
     found = measured(made, asked.steps, asked.rounds)
     if asked.profile and system == "ours":
         with fg.profile() as profile:
@@ -342,10 +383,15 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--profile", action="store_true", help="our slowest kernels and lines")
     parser.add_argument("--branches", default="", help="branches of our graphs to try, as 1,4,8")
+    parser.add_argument("--curve", type=int, default=0, help="losses of so many steps")
+    parser.add_argument("--table", default="", help="fields of GpuTable for ours, as a=1,b=True")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
     if asked.one:
         one(asked)
+        return
+    if asked.curve:
+        show_curves(asked.names or list(SIZES), asked)
         return
     print("| model | system | first call s | step ms | peak GiB | losses of 8 steps |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
@@ -357,11 +403,26 @@ def main() -> None:
 
 def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
     """What one system did, or how it failed, and where its time went."""
+    made, problem = _made(name, system, asked)
+    if made is None:
+        return problem, ""
+    losses = " ".join([f"{loss:.3f}" for loss in made["losses"]])
+    shown = f"{made['first']:.1f} | {made['step']:.2f} | {made['peak'] / 2**30:.2f} | {losses}"
+    more = f"\n{made['profile']}" if "profile" in made else ""
+    return shown, f"{more}\nstep ms by branches: {made['branches']}" if "branches" in made else more
+
+
+def _made(
+    name: str, system: str, asked: argparse.Namespace
+) -> tuple[dict[str, Any] | None, str]:  # fmt: skip
+    """What a process of its own found, or how it failed."""
     command = [sys.executable, "-m", "bench.steps", "--one", f"{name}:{system}"]
     command += ["--device", asked.device, "--steps", str(asked.steps)]
     command += ["--rounds", str(asked.rounds), *(["--tiny"] if asked.tiny else [])]
     command += ["--profile"] if asked.profile else []
     command += ["--branches", asked.branches] if asked.branches else []
+    command += ["--curve", str(asked.curve)] if asked.curve else []
+    command += ["--table", asked.table] if asked.table else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
         found = subprocess.run(
@@ -369,14 +430,10 @@ def row(name: str, system: str, asked: argparse.Namespace) -> tuple[str, str]:
             env=os.environ | place,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"more than {asked.limit:.0f} s | - | - | -", ""
+        return None, f"more than {asked.limit:.0f} s | - | - | -"
     if found.returncode:
-        return f"FAILED: {found.stderr.strip()[-900:]!r} | - | - | -", ""
-    made = json.loads(found.stdout.strip().splitlines()[-1])
-    losses = " ".join([f"{loss:.3f}" for loss in made["losses"]])
-    shown = f"{made['first']:.1f} | {made['step']:.2f} | {made['peak'] / 2**30:.2f} | {losses}"
-    more = f"\n{made['profile']}" if "profile" in made else ""
-    return shown, f"{more}\nstep ms by branches: {made['branches']}" if "branches" in made else more
+        return None, f"FAILED: {found.stderr.strip()[-900:]!r} | - | - | -"
+    return json.loads(found.stdout.strip().splitlines()[-1]), ""
 
 
 if __name__ == "__main__":

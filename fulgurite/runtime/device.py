@@ -256,6 +256,18 @@ class Device(Protocol):
         """True if a library with the same bits on every run may compete with its kernels."""
 
     @property
+    def joins_column_sums(self) -> bool:
+        """True if one launch has rows and partial sums of their columns."""
+
+    @property
+    def compares_results(self) -> bool:
+        """True if a rectifier's condition is told by its result, not stored."""
+
+    @property
+    def joins_small_maps(self) -> bool:
+        """True if a launch takes longer than a small map."""
+
+    @property
     def operand_reuse(self) -> int:
         """Products of an element for which its rounded value is stored; 0: never."""
 

@@ -76,6 +76,9 @@ class BaseDevice:
     sizes_vary = False
     operand_reuse = 0
     packs_operands = False
+    joins_column_sums = False
+    joins_small_maps = False
+    compares_results = False
     keeps_addresses = False
     channels_last = False
     vnni_layout = False

@@ -116,6 +116,7 @@ class Context(NamedTuple):
     collectives: bool = False  # are they work of the device, whatever that says?
     scratch: Scratch = Scratch(())
     copies_back: bool = False  # what cannot be written in place, also where no device asks for it
+    joins: bool = False  # kernels in one launch, likewise
 
     def order(self, sink: Node) -> list[Node]:
         """The nodes of a graph, sources first."""
@@ -215,6 +216,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("tiny", lambda s, c: tiny(s, c), TENSOR, SCHEDULE, lambda c: may_be_tiny(c)),
     graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
     *REASSOCIATION,
+    graph_pass(
+        "mask_from_result", lambda s, c: masks(s, c),
+        lambda c: c.joins or get_device(c.device).compares_results,
+    ),
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
     graph_pass("expand_zero_points", lambda s, c: expand_zero_points(s, c.order(s)), always),
     graph_pass(
@@ -238,6 +243,10 @@ PIPELINE: tuple[Pass, ...] = (
         "choose_kernels", lambda p, c: any_size(choose, p, c), PARTITION, PARTITION, searched,
         lambda: stream_passes(),  # of every kernel that might be a fold
     ),
+    Pass("join_column_sums", lambda p, c: any_size(column_sums, p), PARTITION, PARTITION,
+         lambda c: c.searched and (c.joins or get_device(c.device).joins_column_sums)),
+    Pass("join_small_maps", lambda p, c: any_size(small_maps, p), PARTITION, PARTITION,
+         lambda c: c.options.fuse and (c.joins or get_device(c.device).joins_small_maps)),
     Pass("tile_rows", lambda p, c: any_size(strips, p, c), PARTITION, PARTITION,
          lambda c: in_strips(c)),
     Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
@@ -425,6 +434,27 @@ def operands(sink: Node, context: Context) -> Node:
 def in_strips(context: Context) -> bool:
     """True if matrices between kernels may be made some rows at a time."""
     return context.searched and bool(context.options.strip_bytes)
+
+
+def masks(sink: Node, context: Context) -> Node:
+    """The graph with conditions of rectifiers compared anew."""
+    with FORK_LOCK:
+        from ..graph.passes import mask_from_result as mask_from_result_module
+    return mask_from_result_module.mask_from_result(sink, context.order(sink))
+
+
+def column_sums(partition: Partition) -> Partition:
+    """The partition with sums of columns in kernels of rows."""
+    with FORK_LOCK:
+        from ..graph.fusion import join_column_sums as join_column_sums_module
+    return join_column_sums_module.join_column_sums(partition)
+
+
+def small_maps(partition: Partition) -> Partition:
+    """The partition with small maps together."""
+    with FORK_LOCK:
+        from ..graph.fusion import join_small_maps as join_small_maps_module
+    return join_small_maps_module.join_small_maps(partition)
 
 
 def strips(partition: Partition, context: Context) -> Partition:

@@ -233,6 +233,24 @@ def shuffled(x: fg.Tensor) -> fg.Tensor:
     return (fg.reshape(fg.permute_dims(x, (1, 0, 2)), (-1, x.shape[-1])).T * 2).contiguous()
 
 
+def rectified() -> Tensors:
+    """A rectifier and its gradient."""
+    x = numbers(1, 8)
+    y, pull = fg.vjp(fg.relu, x)
+    return [y, pull(numbers(2, 8))[0]]
+
+
+def normalised_rows() -> Tensors:
+    """Gradients of a normalisation, and of the bias before it."""
+
+    def loss(x: fg.Tensor, bias: fg.Tensor, scale: fg.Tensor, shift: fg.Tensor) -> fg.Tensor:
+        y = fg.layer_norm(x + bias, (64,), scale, shift)
+        return (y * numbers(7, 4, 256, 64)).sum()
+
+    given = numbers(0, 4, 256, 64), *[numbers(i, 64) for i in (1, 2, 3)]
+    return list(fg.grad(loss, (0, 1, 2, 3))(*given))
+
+
 def channels_last(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
     """A depthwise convolution of (batch, length, channels) with (window, channels) weights."""
     kernel = fg.expand_dims(fg.moveaxis(w, -1, 0), 1)
@@ -265,6 +283,7 @@ SAMPLES: dict[str, Sample] = {
     "interchange_sums": Sample(weighed),
     "split_reduce": Sample(slopes),
     "widen_row_sums": Sample(lambda: [numbers(1, 3, 16, dtype=np.float16).sum(axis=-1)]),
+    "mask_from_result": Sample(rectified, context={"joins": True}),
     "drop_empty": Sample(lambda: [fg.Tensor(np.ones((0, 3), np.float32)).sum(axis=0) + 1],
                          {"simplify": False}),
     "expand_zero_points": Sample(around_zeros),
@@ -289,6 +308,10 @@ SAMPLES: dict[str, Sample] = {
     "reject_early": Sample(lambda: [attention(6, 4)], is_fold=True),
     "saturate": Sample(lambda: [attention(6, 4)], is_fold=True),
     "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "join_column_sums": Sample(normalised_rows, context={"joins": True}),
+    "join_small_maps": Sample(
+        lambda: [numbers(i, 40) + float(i) for i in range(3)], {}, {"joins": True}
+    ),
     "tile_rows": Sample(
         lambda: [fg.softmax(numbers(1, 64, 300) @ numbers(2, 300, 40), axis=-1).sum(axis=0)],
         {"strip_bytes": 4096},

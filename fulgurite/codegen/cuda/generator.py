@@ -18,8 +18,8 @@ from ...core.passes import Observe, Pass, Watch
 from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
+from . import tiling
 from .source import KernelSource
-from .tiling import HOPPER, TF32, in_plain_triton
 
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
@@ -110,9 +110,9 @@ class CudaCodeGenerator:
         with FORK_LOCK:
             from . import render
         watch = Watch.of(current(), observe)
-        table = TF32 if current().matmul_precision == "tf32" else HOPPER
+        table = tiling.TF32 if current().matmul_precision == "tf32" else tiling.HOPPER
         if plain or self.properties.capability != table.capability:
-            table = in_plain_triton(table)
+            table = tiling.in_plain_triton(table)
         if kernel.kind is KernelKind.FOLD:
             return render.render_fold(kernel.plan, table, watch)
         indexed = lower_kernel(kernel).indexed

@@ -30,6 +30,7 @@ from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
 from .gluon.gemm import best_split, part_of, plan_gluon, render_gluon
 from .implicit_gemm import implicit_gemm
+from .joined import RowsAndColumns, join_rows, with_one_column
 from .parts import in_parts
 from .program import TileProgram
 from .source import KernelSource, Launch, Place, Room, params
@@ -132,6 +133,13 @@ def irregular(value: TypedKernel, context: Rendering) -> list[Launch] | None:
 def tile(value: TypedKernel, context: Rendering) -> list[Launch]:
     """A kernel without scans, sorts and scatters as tiled programs."""
     (kernel, dtypes), (table, places, room, _) = value, context
+    kernel = with_one_column(kernel) if table.joined_sums else kernel
+    joined = join_rows(kernel, len(dtypes), table)
+    if joined is not None:
+        kinds, where = _with_room(joined.shared, dtypes, places, room)
+        rows = joined.rows
+        first = RowsAndColumns(rows.kernel, kinds, where, joined.tiling, rows.windows)
+        return [first.launch(), *_launches([joined.columns], kinds, where, table)]
     found: list[Launch] = []
     for group in _groups(kernel, table):
         hopper = _in_gluon(group, context, dtypes)

@@ -54,6 +54,13 @@ class GpuTable:
     split_short: int = 256  # elements of a fold that one program folds as well
     split_elements: int = 1 << 15  # that are worth sharing out
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
+    joined_sums: bool = False  # sums of columns beside the rows that a program has: joined.py
+    compared_results: bool = False  # a rectifier's condition is told by its result: less memory
+    joined_maps: bool = True  # small ones of a shape, in one launch
+    joined_rows: int = 1  # of its tile
+    joined_warps: int = 8
+    joined_programs: int = 4  # for each processor
+    joined_stages: int = 1  # steps of its loop that are on their way at the same time
     column_programs: int = 4  # for each processor, of a split fold of columns
     column_least: int = 1 << 13  # its elements of a program, at least: warps add up at the end
     vector: VectorTable = _VECTOR  # by which partial results of a split fold are laid out

@@ -41,7 +41,7 @@ def store_as_read(partition: Partition) -> Partition:
 
 def _uses(value: Node, outputs: list[Node], memory: frozenset[Node]) -> Iterator[Node | None]:
     """The permutations of a value of which a kernel merges axes; None: it has another use."""
-    order = _inside(outputs, memory)
+    order = inside(outputs, memory)
     aliases = {value}  # reshapes: the same memory
     views: set[Node] = set()
     for node in order:
@@ -57,7 +57,7 @@ def _uses(value: Node, outputs: list[Node], memory: frozenset[Node]) -> Iterator
     yield from [None for node in outputs if node in aliases or node in views]
 
 
-def _inside(outputs: list[Node], memory: frozenset[Node]) -> list[Node]:
+def inside(outputs: list[Node], memory: frozenset[Node]) -> list[Node]:
     """What a kernel computes, sources first."""
     found: dict[Node, None] = {}
     stack = [*outputs]

@@ -21,6 +21,8 @@ from ..ir.kernel import Item, Kernel, Schedule, Slot
 from ..ir.kernel_kind import KernelKind
 from ..ir.reshape_groups import CannotLower
 
+IN_PLACE = (KernelKind.MAP, KernelKind.REDUCE)  # whose elements are stored behind their loads
+
 
 class Layout(NamedTuple):
     """Offsets of intermediates in an arena of so many bytes."""
@@ -188,7 +190,7 @@ def _in_place(
 def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
     a, b = schedule.slots[read], schedule.slots[write]
     assert a is not None and b is not None
-    if item.kernel.kind is not KernelKind.MAP or slot_bytes(a) != slot_bytes(b):
+    if item.kernel.kind not in IN_PLACE or slot_bytes(a) != slot_bytes(b):
         return False
     if a.dtype.itemsize != b.dtype.itemsize:
         return False
@@ -197,7 +199,10 @@ def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
 
 
 def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
-    """The (input, output) params of a kernel that may be the same memory."""
+    """The (input, output) params of a kernel that may be the same memory.
+
+    What a fold reads is read for other elements too; what is read beside it, only for its own.
+    """
     kept: frozenset[tuple[int, int]] | None = getattr(kernel, "in_place", None)
     if kept is not None:  # of a kernel from the disk, whose graph is that of other sizes
         return kept
@@ -206,12 +211,13 @@ def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
     except CannotLower:
         return frozenset()
     nodes = toposort([indexed.body])
-    if len({n.arg[3] for n in nodes if n.op is STORE}) != 1 or any(n.op is FOLD for n in nodes):
+    if len({n.arg[3] for n in nodes if n.op is STORE}) != 1:
         return frozenset()
     loads, stores = _places(nodes, LOAD), _places(nodes, STORE)
+    folded = {n.arg[0] for n in toposort([n for n in nodes if n.op is FOLD]) if n.op is LOAD}
     return frozenset(
         (p, q) for p, read in loads.items() for q, written in stores.items()
-        if len(read) == 1 and read == written
+        if len(read) == 1 and read == written and p not in folded
     )  # fmt: skip
 
 

@@ -373,7 +373,8 @@ def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:
     """The (input, output) params of which the input is read only where the output is stored.
 
     Outputs are made of folds. No template keeps a fold in memory that is read at the place of a
-    result; and where all stores have the same axes, all loads of an index come before its stores.
+    result; and of stores that have the same axes, all loads of an index come before the stores.
+    What stores of other axes read, they may read later.
     """
     found = _lowered(kernel)
     if found is None:
@@ -382,13 +383,20 @@ def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:
     stores = [n for n in nodes if n.op is STORE]
     modes, axes = {n.arg[2] for n in stores}, {n.arg[3] for n in stores}
     irregular = {RUN, ORDER, GUARD} & {n.op for n in nodes}
-    if irregular or modes != {"set"} or len(axes) > 1:
+    if irregular or modes != {"set"}:
         return frozenset()
     loads = _places_read(nodes)
+    others = {some: _read_by_others(stores, some) for some in axes}
     return frozenset(
         (param, store.arg[0]) for store in stores for param, places in loads.items()
-        if places == {_place(store)}
+        if places == {_place(store)} and param not in others[store.arg[3]]
     )  # fmt: skip
+
+
+def _read_by_others(stores: Sequence[Node], axes: tuple[int, ...]) -> set[int]:
+    """The params that stores of other axes read."""
+    others = [store for store in stores if store.arg[3] != axes]
+    return {n.arg[0] for n in toposort(others) if n.op is LOAD}
 
 
 def _places_read(nodes: Sequence[Node]) -> dict[int, set[object]]:

@@ -31,7 +31,7 @@ def share_axes(kernel: IndexKernel) -> IndexKernel:
     done: dict[Node, Node] = {}
     for root in sorted(roots, key=lambda r: -len(free[r])):  # the largest keeps its names
         names = next((n for r in done.values() if (n := _same(root, r, kernel.axes))), {})
-        done[root] = _renamed(root, names) if _is_injective(root, free, names) else root
+        done[root] = renamed(root, names) if _is_injective(root, free, names) else root
     return kernel._replace(body=SINK(*[done[root] for root in roots]))
 
 
@@ -50,7 +50,7 @@ def _same(root: Node, other: Node, sizes: Sequence[Size]) -> Names | None:
             if mine.arg[0] != theirs.arg[0] or mine.dtype is not theirs.dtype:
                 continue
             names = _names(mine, theirs, sizes)
-            if names and _renamed(mine, names) is theirs:
+            if names and renamed(mine, names) is theirs:
                 return names
     return None
 
@@ -75,7 +75,7 @@ def _names(mine: Node, theirs: Node, sizes: Sequence[Size]) -> Names:
     return names if same and len({*names.values()}) == len(names) else {}
 
 
-def _renamed(root: Node, names: Mapping[int, int]) -> Node:
+def renamed(root: Node, names: Mapping[int, int]) -> Node:
     """A value with other names for axes, those of folds too."""
     places = {a: axis(b) for a, b in names.items()}
 

@@ -277,12 +277,12 @@ class _Splitter:
                 blocks[fold] = make(LOAD, inner, (), (memory, at, ()))
             return blocks[fold]
 
-        values = {fold: _combined(fold.arg[0], in_blocks(fold), further) for fold in group}
+        values = {fold: combined(fold.arg[0], in_blocks(fold), further) for fold in group}
         elements = steps * (total // results // self.sizes[axis])
         for fold, moment in moments.items():
             about = self.now(moment.about, {**self.done, **values})
             moved = moment.moved(fold.arg[1], elements, about, in_blocks)
-            values[fold] = _combined("add", moved, further, fold.dtype)
+            values[fold] = combined("add", moved, further, fold.dtype)
         self.parts.append(Part(
             IndexKernel((*self.kernel.axes, count), SINK(*stores), self.kernel.divisions),
             {axis: (block, steps)},
@@ -464,7 +464,7 @@ def _moment_of(fold: Node) -> _Moment | None:
     return _Moment(value, about, is_square) if apart.dtype is fold.dtype else None
 
 
-def _combined(name: str, value: Node, axis: int, dtype: DType | None = None) -> Node:
+def combined(name: str, value: Node, axis: int, dtype: DType | None = None) -> Node:
     """The values of blocks, folded in order, as a dtype; float32 sums in float64."""
     dtype = dtype or value.dtype
     if name == "add" and value.dtype is float32:

@@ -408,6 +408,21 @@ class CudaDevice(BaseDevice):
         return found
 
     @property
+    def joins_column_sums(self) -> bool:  # type: ignore[override]
+        """True if one launch has rows and partial sums of their columns."""
+        return self.preferred.joined_sums
+
+    @property
+    def compares_results(self) -> bool:  # type: ignore[override]
+        """True if a rectifier's condition is told by its result."""
+        return self.preferred.compared_results
+
+    @property
+    def joins_small_maps(self) -> bool:  # type: ignore[override]
+        """True if small maps are launched together."""
+        return self.preferred.joined_maps
+
+    @property
     def operand_reuse(self) -> int:  # type: ignore[override]
         """Products of an element for which its rounded value is stored."""
         return self.preferred.operand_reuse

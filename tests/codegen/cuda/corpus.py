@@ -46,14 +46,14 @@ from fulgurite.core.ops.movement import expand, reshape, shrink
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.core.shape import upper
 from fulgurite.errors import FulguriteError
-from fulgurite.graph.ir.kernel import Kernel, params_of
+from fulgurite.graph.ir.kernel import Extractor, Kernel, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.runtime.host.evaluate import size_value
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
 from tests.codegen.cuda import shadow
-from tests.codegen.cuda.workloads import attention, rendered, scheduled
+from tests.codegen.cuda.workloads import attention, graph_of, rendered, scheduled
 from tests.graph.scheduling import schedule
 from tests.samples import sample
 
@@ -291,6 +291,44 @@ def column_folds() -> None:
                     run_kernel(item.kernel, seed, mean)
 
 
+def normalised_rows(x: Any, g: Any, scale: Any, more: Any, old: Any) -> tuple[Any, ...]:
+    """The gradient of a normalisation of rows, those of scale and shift, and a bias's update."""
+    wide, given = x.astype("float32"), g.astype("float32")
+    mean = wide.mean(axis=-1, keepdims=True)
+    apart = wide - mean
+    inverse = fg.rsqrt((apart * apart).mean(axis=-1, keepdims=True) + 1e-5)
+    normal = apart * inverse
+    weighted = given * scale
+    means = [v.mean(axis=-1, keepdims=True) for v in (weighted, weighted * normal)]
+    found = more + (weighted - means[0] - normal * means[1]) * inverse
+    narrow = found.astype("bfloat16")
+    bias = narrow.astype("float32").sum(axis=(0, 1))
+    scales, shifts = (given * normal).sum(axis=(0, 1)), given.sum(axis=(0, 1))
+    return found, narrow, mean, scales * 0.5 + old, shifts, bias * bias, scale - 0.1 * scales
+
+
+def joined() -> None:
+    """Rows and sums of their columns: two launches, of odd sizes, with blocks that overhang."""
+    before = shadow.TABLE
+    sizes = ((3, 5, 7), (2, 9, 33), (1, 64, 8), (4, 16, 12))
+    for seed, (*places, columns) in enumerate(sizes):
+        rows, vector = ((*places, columns), "float32"), ((columns,), "float32")
+        given = rows, (rows[0], "bfloat16"), vector, rows, vector
+        sink = graph_of(normalised_rows, given)
+        params = {n for n in toposort([sink]) if n.op is PARAM}
+        kernel = Extractor().cut("reduce", list(sink.src), params)[0]
+        for tile in (1, 2, 4):
+            shadow.TABLE = replace(
+                before, joined_sums=True, joined_rows=tile, joined_programs=2, processors=2,
+                joined_stages=tile,
+                row_block=1024,
+            )  # fmt: skip
+            check(len(rendered(kernel, shadow.TABLE).launches) == 2, f"{places} {columns}: joined")
+            for mean in (0.0, 3.0):
+                run_kernel(kernel, seed, mean)
+    shadow.TABLE = before
+
+
 def stream_once(
     kernel: Kernel, table: GpuTable, seed: int, window: int | None, shapes: Sequence[Any]
 ) -> None:
@@ -361,6 +399,7 @@ def main() -> None:
                 if item.kernel.kind != "host":
                     run_kernel(item.kernel, seed)
         column_folds()
+        joined()
     shadow.counts["samples"] = shadow.counts["ran"]
     if shadow.HOW == "interpret":
         in_place()

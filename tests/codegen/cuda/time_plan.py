@@ -4,13 +4,15 @@ In: a model of `bench.steps`. Out: for each kernel the time of each of its launc
 A launch is repeated in a CUDA graph, so that the host has no part in what is measured: the profiler
 launches one at a time, which for short launches is the time of the host. Memory is random numbers
 of bfloat16, or places from 0 to 999. `--tables default,plain` renders the same plan by several
-tables, and says which kernels become quicker. `--list` prints the launches of the plan with what
-their memory takes at the GPU's rate, and needs no GPU.
+tables, and says which kernels become quicker; `--fields joined_sums=True` makes another plan.
+`--list` prints the launches of the plan with what their memory takes at the GPU's rate, and needs
+no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import time
 from collections import Counter
@@ -25,7 +27,7 @@ import numpy as np
 
 import fulgurite as fg
 from bench import steps
-from fulgurite.codegen.cuda import source
+from fulgurite.codegen.cuda import source, tiling
 from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
@@ -46,7 +48,16 @@ from .workloads import rendered
 ARENA = 3 << 30
 PLACES = 1 << 26  # bytes of whole numbers of each width
 REPEATS = 20
-TABLES = {"default": HOPPER, "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False)}
+JOINED = {  # rows whose columns are added up: rows, warps, programs a processor, stages
+    "x".join(map(str, sizes)): replace(
+        HOPPER, joined_sums=True, joined_rows=sizes[0], joined_warps=sizes[1],
+        joined_programs=sizes[2], joined_stages=sizes[3],
+    )
+    for sizes in ((1, 8, 4, 1), (1, 8, 4, 2), (1, 8, 4, 3), (2, 16, 2, 1), (1, 4, 5, 1))
+}  # fmt: skip
+TABLES = {
+    "default": HOPPER, "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
+}  # fmt: skip
 
 
 def plan(name: str, size: steps.Size) -> Schedule:
@@ -173,9 +184,9 @@ def _is_place(param: Node) -> bool:
     return not param.dtype.is_float and param.dtype.bits > 8
 
 
-def show_launches(schedule: Schedule) -> None:
+def show_launches(schedule: Schedule, table: GpuTable = HOPPER) -> None:
     """Print the launches of a plan, and how many texts they have."""
-    sources = {item.kernel: rendered(item.kernel) for item in schedule.items}
+    sources = {item.kernel: rendered(item.kernel, table) for item in schedule.items}
     for number, item in enumerate(schedule.items):
         params = params_of(item.kernel)
         nbytes, shape = sum(map(_nbytes, params)), max(params, key=_nbytes).shape
@@ -249,17 +260,20 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="resnet50", choices=sorted(steps.SIZES))
     parser.add_argument("--kinds", default="REDUCE,MAP,CONTRACT,FOLD,SCATTER,SORT,SCAN")
     parser.add_argument("--tables", default="default", help=f"of {', '.join(TABLES)}")
+    parser.add_argument("--fields", nargs="*", default=[], help="of the table: joined_sums=True")
     parser.add_argument("--rows", type=int, default=1000, help="kernels that are shown")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
     if given.list:
         fake.install()
+    fields = {key: ast.literal_eval(value) for key, value in [f.split("=") for f in given.fields]}
+    tiling.HOPPER = replace(tiling.HOPPER, **fields)  # the plan is by these
     schedule = plan(given.model, (steps.TINY if given.tiny else steps.SIZES)[given.model])
     if given.list:
-        show_launches(schedule)
+        show_launches(schedule, tiling.HOPPER)
         return
-    tables = {name: TABLES[name] for name in given.tables.split(",")}
+    tables = {name: replace(TABLES[name], **fields) for name in given.tables.split(",")}
     time_all(schedule, tables, given.kinds.split(","), given.rows)
 
 

@@ -15,6 +15,7 @@ from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
+from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
@@ -112,6 +113,14 @@ def ordered(
         sink = restore(normal.structure, normal.constants, {}, normal.nodes)
         schedule = schedule_of(sink, Context(current(), "reference", len(normal.buffers)))
         return schedule, [given.index(node) for node in normal.buffers]
+
+
+def graph_of(build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]) -> Node:
+    """The graph of a function of several results, of memory with these shapes."""
+    with fg.config(device="reference"):
+        leaves = [wrap(new_buffer(shape, dtype_of(dtype))) for shape, dtype in inputs]
+        normal = normalize([root.entry.node for root in build(*leaves)])
+        return restore(normal.structure, normal.constants, {}, normal.nodes)
 
 
 def rendered(kernel: Kernel, table: GpuTable = HOPPER) -> KernelSource:

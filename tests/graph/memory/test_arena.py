@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.graph.ir.kernel import Schedule
-from fulgurite.graph.memory.arena import plan_memory, slot_bytes
+from fulgurite.core.dtype import float32
+from fulgurite.core.node import Node
+from fulgurite.core.ops.leaf import SINK, param
+from fulgurite.core.ops.movement import expand, permute, reshape
+from fulgurite.core.ops.reduce import reduce_node
+from fulgurite.graph.ir.kernel import Kernel, Schedule
+from fulgurite.graph.ir.kernel_kind import KernelKind
+from fulgurite.graph.ir.lower import lower_kernel
+from fulgurite.graph.memory.arena import plan_memory, replaceable, slot_bytes
 
 pytestmark = pytest.mark.device("none")
 
@@ -51,3 +58,15 @@ def test_results_and_inputs_are_outside_the_arena() -> None:
     assert not set(schedule.outputs) & set(layout.offsets)
     assert all(slot >= schedule.inputs for slot in layout.offsets)
     assert layout.peak_bytes == layout.input_bytes + layout.output_bytes + layout.arena_bytes
+
+
+def test_a_reduction_may_write_over_what_it_reads_beside_its_folds_alone() -> None:
+    x, y = param(0, (6, 10), float32), param(1, (6, 10), float32)
+    total = expand(reduce_node("add", x, (1,)), (6, 10))
+
+    def pairs(root: Node) -> frozenset[tuple[int, int]]:
+        return replaceable(lower_kernel(Kernel(KernelKind.REDUCE, SINK(root), 2)))
+
+    assert pairs(total - y) == {(1, 2)}
+    assert pairs(total - x * y) == {(1, 2)}  # of x a fold reads whole rows
+    assert not pairs(total - permute(reshape(y, (10, 6)), (1, 0)))

@@ -91,7 +91,8 @@ def test_strips_take_the_memory_of_those_before() -> None:
             loss = fg.value_and_grad(lambda x, w: fg.cross_entropy(x @ w.T, places), (0, 1))
             value, slopes = loss(x, w)
             peaks.append(schedule(value, *slopes).plans[0].layout.arena_bytes)
-    assert peaks[1] < 0.75 * peaks[0]
+    matrix = 4 * rows * classes  # the gradient of the logits is where they were
+    assert peaks[0] < 1.1 * matrix and peaks[1] < 1.5 * matrix
 
 
 def test_infinite_and_missing_numbers_stay_in_their_rows() -> None:

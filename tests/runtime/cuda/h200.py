@@ -4,10 +4,11 @@
 alone on the GPU, in the order of worth: `gluon` (Hopper's own forms of products and folds against
 float64 at random shapes), `tiles` (variants of kernels, timed: rows, products, folds), `functions`
 (short forms of functions, their largest errors), `cold` (first calls, the training step and its
-host time), `copies` (batches beside steps), `profile`, `bench` (bench/cuda.py beside torch and
-JAX, short), `end` (a model's step with Hopper's forms on and off). Then side by side until time is
-up: `suites` (`-m cuda`), `fuzz` (graphs and programs), `train` (charlm and digits), `sanitize`
-(memcheck, racecheck, initcheck).
+host time), `forms` (training steps with forms that are off, launch by launch too; decode; losses
+of 200 steps; 400 s at most), `copies` (batches beside steps), `profile`, `bench` (bench/cuda.py
+beside torch and JAX, short), `end` (a model's step with Hopper's forms on and off). Then side by
+side until time is up: `suites` (`-m cuda`), `fuzz` (graphs and programs), `train` (charlm and
+digits), `sanitize` (memcheck, racecheck, initcheck).
 Every part is a process of its own with its own limit: none stops the others. What is printed is
 short; logs go to `$OUT` (or a folder that is named).
 """
@@ -209,6 +210,30 @@ def cold(until: float) -> None:
             say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 600))
 
 
+FORMS = (  # of plans, off and on
+    ("resnet50", "joined_maps=False"), ("resnet50", "joined_maps=True"),
+    ("resnet50", "compared_results=True"), ("gpt2", "joined_sums=False"),
+    ("gpt2", "joined_sums=True"),
+    ("gpt2", "joined_sums=True,joined_rows=2,joined_warps=16,joined_programs=2"),
+)  # fmt: skip
+
+
+def forms(until: float) -> None:
+    """Training steps by tables: which of the forms that are off pay."""
+    for number, (model, fields) in enumerate(FORMS):
+        words = "--systems", "ours", "--limit", "45", "--table", fields
+        command(f"forms-{number} {fields}", 50, until, 200, "-m", "bench.steps", model, *words)
+    command("decode", 70, until, 900, "-m", "bench.decode", "--tokens", "200", "--rounds", "2")
+    plan = "-m", "tests.codegen.cuda.time_plan"
+    command("plan-gpt2", 60, until, 4500, *plan, "gpt2", "--rows", "34")
+    tables = "1x8x4x1,1x8x4x2,1x8x4x3,2x16x2x1,1x4x5x1"
+    joined = "--fields", "joined_sums=True", "--kinds", "REDUCE", "--rows", "6", "--tables", tables
+    command("plan-joined", 60, until, 4500, *plan, "gpt2", *joined)
+    command("plan-resnet50", 70, until, 6500, *plan, "resnet50", "--rows", "50")
+    curve = "--systems", "ours,torch", "--curve", "200", "--limit", "40"
+    command("curves", 85, until, 700, "-m", "bench.steps", "gpt2", *curve)
+
+
 def copies(until: float) -> None:
     """Copies of batches beside steps."""
     if left(until) > 8:
@@ -236,7 +261,8 @@ def end(until: float) -> None:
 
 
 ALONE = {
-    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "copies": copies,
+    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "forms": forms,
+    "copies": copies,
     "profile": profile, "bench": bench, "end": end,
 }  # fmt: skip
 CHAIN = "from fulgurite.runtime.cuda import executor; executor.BRANCHES = 1\n"
