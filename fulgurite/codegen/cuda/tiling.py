@@ -56,7 +56,7 @@ class GpuTable:
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
     joined_sums: bool = False  # sums of columns beside the rows that a program has: joined.py
     compared_results: bool = False  # a rectifier's condition is told by its result: less memory
-    joined_maps: bool = True  # small ones of a shape, in one launch
+    joined_maps: bool = False  # small ones of a shape, in one launch; not timed on a GPU yet
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor
