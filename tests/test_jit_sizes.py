@@ -256,3 +256,33 @@ def test_sizes_that_begin_with_0_are_no_error() -> None:
         x, y = np.ones((a, 6), np.float32), np.ones((b, 6), np.float32)
         want = np.concatenate([x, y[:1]]) * 2
         np.testing.assert_array_equal(f(fg.Tensor(x), fg.Tensor(y)).numpy(), want)
+
+
+BODIES: dict[str, Any] = {
+    "cond": lambda x: fg.cond(x.sum() > 40, lambda x: x * 2, lambda x: x - 1, x),
+    "cond of a tensor around it": lambda x: fg.cond(x.sum() > 40, lambda: x * 2, lambda: x - 1),
+    "carry of a scan": lambda x: fg.scan(lambda c, r: (c + r, None), x, fg.ones(4))[0],
+    "scan that reads": lambda x: fg.scan(
+        lambda c, r: (c + (x * r).sum(), None), fg.Tensor(0.0), fg.ones(4)
+    )[0],
+    "scan that counts": lambda x: fg.scan(
+        lambda c, r: (c + x.shape[0], None), fg.Tensor(0), fg.arange(4)
+    )[0],
+    "while": lambda x: fg.while_loop(lambda c: c.min() < 9, lambda c: c + 1, x),
+    "cond within a scan": lambda x: fg.scan(
+        lambda c, r: (fg.cond(r > 1, lambda c: c + 1, lambda c: c * 2, c), None), x, fg.arange(4)
+    )[0],
+    "gradient": lambda x: fg.grad(
+        lambda x: fg.scan(lambda c, r: (c * fg.tanh(x * r), None), x, fg.ones(3))[0].sum()
+    )(x),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_bodies_of_loops_and_choices_are_of_sizes_that_are_known(what: str) -> None:
+    assert agrees(fg.jit(BODIES[what]), BODIES[what], (3, 4, 5, 9, 17, 2, 1, 40))
+
+
+def test_a_scan_over_more_or_fewer_rows_is_captured_for_once() -> None:
+    f = fg.jit(lambda x: fg.scan(lambda c, r: (c * 0.5 + r, c), fg.zeros(3), x)[0])
+    assert agrees(f, lambda x: f.__wrapped__(x)) and f.captured <= 4

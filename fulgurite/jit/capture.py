@@ -26,6 +26,7 @@ from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, constant
+from ..core.ops.body import sizes_vary
 from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
@@ -581,9 +582,11 @@ class Capture:
         return [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
 
     def _normalized(self, roots: list[Node]) -> Normal:
-        """The key of what the function computed; shards are of sizes that are known."""
+        """The key of what the function computed; shards and bodies are of sizes that are known."""
         found = normalize(roots)
-        if self.sizes is not None and any([node.op in COMMUNICATES for node in found.nodes]):
+        if self.sizes is not None and any(
+            [node.op in COMMUNICATES or sizes_vary(node) for node in found.nodes]
+        ):
             assert self.seen is not None
             self.seen.fixed[self.sizes.signature] += 1
             raise SizesDecide
