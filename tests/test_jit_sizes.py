@@ -286,3 +286,47 @@ def test_bodies_of_loops_and_choices_are_of_sizes_that_are_known(what: str) -> N
 def test_a_scan_over_more_or_fewer_rows_is_captured_for_once() -> None:
     f = fg.jit(lambda x: fg.scan(lambda c, r: (c * 0.5 + r, c), fg.zeros(3), x)[0])
     assert agrees(f, lambda x: f.__wrapped__(x)) and f.captured <= 4
+
+
+DRAWS: dict[str, Any] = {
+    "normal": lambda x: fg.random.normal((x.shape[0],)),
+    "two": lambda x: fg.random.normal((x.shape[0], 3)) + fg.random.uniform((x.shape[0], 1)),
+    "dropout": lambda x: fg.dropout(x, 0.5, training=True),
+    "permutation": lambda x: x[fg.random.permutation(x.shape[0])],
+    "by parity": lambda x: fg.random.normal((x.shape[0] if x.shape[0] % 2 else 2,)),
+    "none of 3": lambda x: fg.random.normal((abs(x.shape[0] - 3), 2)),
+    "the size decides": lambda x: fg.random.normal((x.shape[0],)) * len(x),
+    "a choice": lambda x: (
+        fg.cond(x.sum() > 40, lambda x: x * 2, lambda x: x - 1, x) + fg.random.normal(x.shape)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DRAWS)
+def test_draws_are_those_of_the_plain_function_at_every_size(what: str) -> None:
+    f, sizes = fg.jit(DRAWS[what]), (8, 6, 3, 9, 17, 2, 1, 40, 3, 5)
+    fg.random.seed(5)
+    with fg.config(dynamic=False):
+        want = [DRAWS[what](rows(n)).numpy() for n in sizes]
+    state = fg.random.get_state()
+    fg.random.seed(5)
+    got = [f(rows(n)).numpy() for n in sizes]
+    assert [a.tolist() for a in got] == [a.tolist() for a in want]
+    assert fg.random.get_state() == state
+
+
+def test_a_function_that_raises_has_drawn_what_the_plain_one_has() -> None:
+    def step(x: Any) -> Any:
+        y = x + fg.random.normal(x.shape)
+        if x.shape[0] == 9:
+            raise ValueError("nine")
+        return y
+
+    states = []
+    for function in (step, fg.jit(step)):
+        fg.random.seed(5)
+        for n in (3, 4, 5, 9, 30):
+            with suppress(ValueError):
+                function(rows(n)).numpy()
+        states.append(fg.random.get_state())
+    assert states[0] == states[1]

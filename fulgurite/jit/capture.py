@@ -30,6 +30,7 @@ from ..core.ops.body import sizes_vary
 from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
+from ..core.symbolic.sym import at_hints
 from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, hosts_in, normalize
 from ..graph.ir.registry import REGISTRY, Entry
@@ -504,7 +505,7 @@ class Capture:
             self._put_back()
             odd = type(problem) in (TypeError, AttributeError, KeyError)
             again = odd and self._saw_placeholder()
-            self._substitute(draw=not again and type(problem) not in (RetryCapture, Inline))
+            self._substitute(draw=not again and not self._repeats(problem))
             if any([type(arg) is Number for arg in problem.args]):
                 problem.args = tuple([plain(arg) for arg in problem.args])
             if again:  # something may not have taken a placeholder for a number
@@ -513,6 +514,12 @@ class Capture:
         finally:
             self.numbers.open = False
             self._forget()
+
+    def _repeats(self, problem: BaseException) -> bool:
+        """True if the function runs once more after a problem, and draws then."""
+        return type(problem) in (RetryCapture, Inline) or (
+            self.sizes is not None and isinstance(problem, Exception)
+        )
 
     def _recalled(self) -> Captured | None:
         """What an earlier process kept of such a capture."""
@@ -640,7 +647,8 @@ class Capture:
         replay = Replay(
             expected, outcome.places, normal, outcome.roots, self.device, list(variables),
             [(i, results + k) for k, i in enumerate(outcome.assigned)], results,
-            self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
+            self.tape.blocks if self.tape.drawn else None,
+            [dtype for _, dtype in self.numbers.inputs], self.options,
             self._given() if self.sizes is None else [], self.sizes,
         )  # fmt: skip
         self.survey.settle_numbers()
@@ -655,7 +663,7 @@ class Capture:
         """True if another process can do the same: it is a plan and tensors, and no more."""
         template, normal, kept = outcome.template, outcome.normal, self.kept_at
         more = outcome.statements or template.numbers or self.numbers.inputs or normal.values
-        if more or self.tape.blocks or template.known.keys() != Template(self.survey).known.keys():
+        if more or self.tape.drawn or template.known.keys() != Template(self.survey).known.keys():
             return False
         if any([p.varying or p.node is not p.buffer for p in self.placeholders]):
             return False
@@ -724,8 +732,8 @@ class Capture:
         becomes = self._bases()
         for (_, dtype), node in self.numbers.inputs.items():
             becomes[node] = constant(self.numbers.values[node], dtype)
-        if self.tape.blocks and draw:
-            key, first = GENERATOR.reserve(self.tape.blocks, self.device)
+        if self.tape.drawn and draw:
+            key, first = GENERATOR.reserve(at_hints(self.tape.blocks), self.device)
             becomes[self.tape.key] = key
             becomes[self.tape.counter] = array_node(np.array(first, np.uint64), self.device, False)
         REGISTRY.becomes(becomes, walk=True)
