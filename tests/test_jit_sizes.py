@@ -330,3 +330,17 @@ def test_a_function_that_raises_has_drawn_what_the_plain_one_has() -> None:
                 function(rows(n)).numpy()
         states.append(fg.random.get_state())
     assert states[0] == states[1]
+
+
+def test_what_cannot_be_made_again_is_of_the_sizes_of_the_call() -> None:
+    f = fg.jit(lambda x: (x * 2, range(x.shape[0]), np.arange(x.shape[0])))  # of no known type
+    for n in (3, 4, 5, 9, 2, 17):
+        doubled, steps, places = f(rows(n))
+        assert doubled.tolist() == (rows(n) * 2).tolist()
+        assert steps == range(n) and places.tolist() == [*range(n)]
+
+
+def test_a_function_that_asks_for_types_sees_ints() -> None:
+    f = fg.jit(lambda x: x * 2 if type(x.shape[0]) is int else x)
+    for n in (3, 4, 5, 9):
+        assert f(rows(n)).tolist() == (rows(n) * 2).tolist()

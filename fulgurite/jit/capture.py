@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cached_property, partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -368,8 +368,10 @@ class Capture:
             raise Inline("its tensors are on several devices")
         self.device = next(iter(devices), self.options.device)
         self.numbers.device = self.device
-        if self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary:
-            self.sizes = self._sizes(self.seen, nodes)
+        asks = "type" in self.survey.names.globals  # a size that varies is of a type of its own
+        if self.seen is not None and not (self.dynamic or asks):
+            vary = get_device(self.device).sizes_vary
+            self.sizes = self._sizes(self.seen, nodes) if vary else None
         for node in nodes:
             leaf = node.op is WATCH and node.arg[0] == TAPE
             if node.watched and not leaf:
@@ -555,6 +557,8 @@ class Capture:
             outcome = self._outcome(result, effects, begin, first, differentiated)
         except CannotRemake as problem:
             reason = str(problem)
+            if self.sizes is not None:  # what it returns would be of sizes that vary
+                self._refuse_sizes()
         else:
             for holder in self.survey.holders:
                 holder.restore()
@@ -594,19 +598,21 @@ class Capture:
         if self.sizes is not None and any(
             [node.op in COMMUNICATES or sizes_vary(node) for node in found.nodes]
         ):
-            assert self.seen is not None
-            self.seen.fixed[self.sizes.signature] += 1
-            raise SizesDecide
+            self._refuse_sizes()
         return found
+
+    def _refuse_sizes(self) -> NoReturn:
+        """The call is to be captured for its sizes alone; after some of these none is tried."""
+        assert self.seen is not None and self.sizes is not None
+        self.seen.fixed[self.sizes.signature] += 1
+        raise SizesDecide
 
     def _close_sizes(self) -> None:
         """Settle what sizes decided; an error where they decided everything."""
         if self.sizes is not None and not self.sizes.close():
-            assert self.seen is not None
             if self.numbers.pinned_sizes:
                 raise RetryCapture(all_fixed=False)  # the number is known then
-            self.seen.fixed[self.sizes.signature] += 1
-            raise SizesDecide
+            self._refuse_sizes()
 
     def _elsewhere(self, roots: Iterable[Node]) -> str:
         """Text if a result is on a device of its own."""
