@@ -368,17 +368,20 @@ class Capture:
             raise Inline("its tensors are on several devices")
         self.device = next(iter(devices), self.options.device)
         self.numbers.device = self.device
-        asks = "type" in self.survey.names.globals  # a size that varies is of a type of its own
-        if self.seen is not None and not (self.dynamic or asks):
-            vary = get_device(self.device).sizes_vary
-            self.sizes = self._sizes(self.seen, nodes) if vary else None
+        if self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary:
+            self.sizes = self._sizes(self.seen, nodes)
         for node in nodes:
             leaf = node.op is WATCH and node.arg[0] == TAPE
             if node.watched and not leaf:
                 raise Inline("a gradient goes through one of its tensors")
 
     def _sizes(self, seen: Seen, nodes: Iterable[Node]) -> CallSizes | None:
-        """Which sizes of the tensors of this call vary; of shards none does."""
+        """Which sizes of the tensors of this call vary; of shards none does.
+
+        Nor where the function may ask for their type, which is one of their own.
+        """
+        if "type" in self.survey.names.globals:
+            return None
         bases = [base for node in nodes if (base := value_node(node)) is not None]
         shapes = [base.shape for base in bases if base.op is not UNSHARD]
         names = [name for name, _, _ in self.survey.tensors]
