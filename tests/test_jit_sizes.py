@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -344,3 +345,11 @@ def test_a_function_that_asks_for_types_sees_ints() -> None:
     f = fg.jit(lambda x: x * 2 if type(x.shape[0]) is int else x)
     for n in (3, 4, 5, 9):
         assert f(rows(n)).tolist() == (rows(n) * 2).tolist()
+
+
+def test_sizes_that_part_have_plans_of_their_own_on_disk(tmp_path: Path) -> None:
+    f = fg.jit(lambda x, t: x / t.shape[0])  # of t nothing but its size is read
+    with fg.config(disk_cache=True, cache_dir=str(tmp_path)):
+        for n, k in ((5, 10), (9, 18), (17, 34), (33, 66), (12, 3), (8, 8), (9, 31)):
+            np.testing.assert_allclose(f(fg.ones((n, 4)), fg.zeros(k)).numpy(), 1 / k, rtol=1e-6)
+    assert f.captured <= 5
