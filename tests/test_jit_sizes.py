@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.dtype import decode, encode, int32, int64
 from fulgurite.core.symbolic.sym import Trace
 from fulgurite.graph.ir.registry import REGISTRY
 from fulgurite.runtime.realize import memory_node
@@ -353,3 +354,32 @@ def test_sizes_that_part_have_plans_of_their_own_on_disk(tmp_path: Path) -> None
         for n, k in ((5, 10), (9, 18), (17, 34), (33, 66), (12, 3), (8, 8), (9, 31)):
             np.testing.assert_allclose(f(fg.ones((n, 4)), fg.zeros(k)).numpy(), 1 / k, rtol=1e-6)
     assert f.captured <= 5
+
+
+def test_a_number_that_a_size_gives_is_itself_whatever_is_taken_from_it() -> None:
+    for ragged in (True, False):
+        trace = Trace({"n": 9}, ragged)
+        for size in (trace.variable("n") - 1, 1 - trace.variable("n"), trace.variable("n") * 2 - 3):
+            for dtype in (int32, int64):
+                assert decode(encode(size, dtype), dtype) - size == 0 and not trace.guards
+
+
+def overwritten(c: Any, r: Any) -> Any:
+    c = c * 1
+    c[: r.shape[0]] = r
+    c[-1] += 2.0
+    return c
+
+
+def assigned(c: Any, r: Any) -> Any:
+    c[-1] += r[-1]
+    return c.sum()
+
+
+@pytest.mark.parametrize("function", [overwritten, assigned])
+def test_parts_that_are_set_at_the_end_and_the_beginning(function: Any) -> None:
+    f = fg.jit(function)
+    for n, k in ((8, 3), (9, 4), (17, 5), (17, 17), (33, 1), (5, 5), (64, 2), (64, 63), (3, 2)):
+        with fg.config(device="reference", dynamic=False):
+            want = function(rows(n), rows(k) * -1).numpy()
+        np.testing.assert_allclose(f(rows(n), rows(k) * -1).numpy(), want, rtol=1e-5)
