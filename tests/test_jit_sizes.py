@@ -383,3 +383,32 @@ def test_parts_that_are_set_at_the_end_and_the_beginning(function: Any) -> None:
         with fg.config(device="reference", dynamic=False):
             want = function(rows(n), rows(k) * -1).numpy()
         np.testing.assert_allclose(f(rows(n), rows(k) * -1).numpy(), want, rtol=1e-5)
+
+
+def striding(x: Any) -> Any:
+    y = x * 1
+    y[::2] = -1.0
+    y[::-3] += 5.0
+    y[x.shape[0] // 2 :: 2] *= 2.0
+    return y
+
+
+PARTS: dict[str, tuple[Any, int]] = {  # and how many captures there are at most
+    "steps": (lambda x: x[::3] * 2, 4),
+    "steps from a place": (lambda x: x[x.shape[0] // 2 :: 2], 4),
+    "steps to a place": (lambda x: x[1:-1:2], 5),
+    "steps back": (lambda x: x[::-3] + x[::-3][:1], 5),
+    "reversed": (lambda x: x[::-1], 4),
+    "halves": (lambda x: fg.split(x, (x.shape[0] + 1) // 2)[-1], 5),
+    "chunks": (lambda x: fg.chunk(x, 2)[0] * 2, 5),
+    "steps that are set": (striding, 7),
+    "three factors": (lambda x: fg.einsum("ij,ik,il->jkl", x, x[:, :2], x), 4),
+}
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_parts_follow_from_sizes(what: str) -> None:
+    function, most = PARTS[what]
+    f = fg.jit(function)
+    assert agrees(f, function, (7, 12, 30, 5, 64, 31, 2, 3, 100, 13))
+    assert f.captured <= most
