@@ -412,3 +412,24 @@ def test_parts_follow_from_sizes(what: str) -> None:
     f = fg.jit(function)
     assert agrees(f, function, (7, 12, 30, 5, 64, 31, 2, 3, 100, 13))
     assert f.captured <= most
+
+
+ASKING = {
+    "a mask picks": lambda x: x[x > 0],
+    "how many values": fg.nonzero,
+    "values are repeated": lambda x: fg.repeat(x, fg.Tensor([1, 2, 3]), 0),
+}
+
+
+@pytest.mark.parametrize("text", ASKING)
+def test_sizes_that_follow_from_values_are_an_error_that_says_so(text: str) -> None:
+    with pytest.raises(fg.errors.JitError, match=f"{text}.*while the function is captured"):
+        fg.jit(ASKING[text])(rows(3))
+
+
+def test_the_truth_of_many_elements_is_an_error_that_says_so() -> None:
+    with pytest.raises(fg.errors.ShapeError, match=r"the truth of 9 elements(?s:.*)fg.any"):
+        bool(rows(3))
+    with pytest.raises(fg.errors.ShapeError, match="the truth of 0 elements"):
+        bool(rows(0))
+    assert not fg.zeros((1, 1))

@@ -773,6 +773,12 @@ _HINTS = {
     "__index__": ("the value of a tensor is a size or an index of Python",
                   "index with the tensor itself, or pass the number as an argument"),
     "__iter__": ("the values of a tensor are iterated over", "use fg.scan, or return it"),
+    "lines_of": ("how many elements a mask picks, which is a size, is asked for",
+                 "use fg.where(mask, x, 0), or pick outside of the function"),
+    "nonzero": ("how many values there are, which is a size, is asked for",
+                "use fg.where, or look for them outside of the function"),
+    "repeat": ("how often values are repeated, which is a size, is asked for",
+               "give numbers that are no tensor, or repeat outside of the function"),
 }  # fmt: skip
 
 
