@@ -64,10 +64,8 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
             raise ArgumentError("a slice with a variable has no step", "cut first, then step")
         start, stop = [None if end is None else _end(end, size) for end in ends]
         return 0 if start is None else start, size if stop is None else stop, 1
-    if any(map(varies, (size, *ends))) and type(part.step) in (int, type(None)):
-        step = 1 if part.step is None else part.step
-        if step > 0 or (step < 0 and part.start is None and part.stop is None):
-            return _clipped(part, size, step)
+    if any(map(varies, (size, *ends))) and _follows(part):
+        return _clipped(part, size, 1 if part.step is None else part.step)
     try:
         found = range(*part.indices(size))
     except FulguriteError:
@@ -77,6 +75,14 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
     if not found:
         return 0, 0, 1
     return min(found[0], found[-1]), max(found[0], found[-1]) + 1, found.step
+
+
+def _follows(part: slice) -> bool:
+    """True if a slice's ends follow from a size that varies: steps ahead, or back over all."""
+    step = part.step
+    if step is None or type(step) is not int:
+        return step is None
+    return step > 0 or (step < 0 and part.start is None and part.stop is None)
 
 
 def _clipped(part: slice, size: int, step: int) -> tuple[int, int, int]:
