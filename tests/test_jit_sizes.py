@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.dtype import decode, encode, int32, int64
 from fulgurite.core.symbolic.sym import Trace
 from fulgurite.graph.ir.registry import REGISTRY
 from fulgurite.runtime.realize import memory_node
@@ -256,3 +258,178 @@ def test_sizes_that_begin_with_0_are_no_error() -> None:
         x, y = np.ones((a, 6), np.float32), np.ones((b, 6), np.float32)
         want = np.concatenate([x, y[:1]]) * 2
         np.testing.assert_array_equal(f(fg.Tensor(x), fg.Tensor(y)).numpy(), want)
+
+
+BODIES: dict[str, Any] = {
+    "cond": lambda x: fg.cond(x.sum() > 40, lambda x: x * 2, lambda x: x - 1, x),
+    "cond of a tensor around it": lambda x: fg.cond(x.sum() > 40, lambda: x * 2, lambda: x - 1),
+    "carry of a scan": lambda x: fg.scan(lambda c, r: (c + r, None), x, fg.ones(4))[0],
+    "scan that reads": lambda x: fg.scan(
+        lambda c, r: (c + (x * r).sum(), None), fg.Tensor(0.0), fg.ones(4)
+    )[0],
+    "scan that counts": lambda x: fg.scan(
+        lambda c, r: (c + x.shape[0], None), fg.Tensor(0), fg.arange(4)
+    )[0],
+    "while": lambda x: fg.while_loop(lambda c: c.min() < 9, lambda c: c + 1, x),
+    "cond within a scan": lambda x: fg.scan(
+        lambda c, r: (fg.cond(r > 1, lambda c: c + 1, lambda c: c * 2, c), None), x, fg.arange(4)
+    )[0],
+    "gradient": lambda x: fg.grad(
+        lambda x: fg.scan(lambda c, r: (c * fg.tanh(x * r), None), x, fg.ones(3))[0].sum()
+    )(x),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_bodies_of_loops_and_choices_are_of_sizes_that_are_known(what: str) -> None:
+    assert agrees(fg.jit(BODIES[what]), BODIES[what], (3, 4, 5, 9, 17, 2, 1, 40))
+
+
+def test_a_scan_over_more_or_fewer_rows_is_captured_for_once() -> None:
+    f = fg.jit(lambda x: fg.scan(lambda c, r: (c * 0.5 + r, c), fg.zeros(3), x)[0])
+    assert agrees(f, lambda x: f.__wrapped__(x)) and f.captured <= 4
+
+
+DRAWS: dict[str, Any] = {
+    "normal": lambda x: fg.random.normal((x.shape[0],)),
+    "two": lambda x: fg.random.normal((x.shape[0], 3)) + fg.random.uniform((x.shape[0], 1)),
+    "dropout": lambda x: fg.dropout(x, 0.5, training=True),
+    "permutation": lambda x: x[fg.random.permutation(x.shape[0])],
+    "by parity": lambda x: fg.random.normal((x.shape[0] if x.shape[0] % 2 else 2,)),
+    "none of 3": lambda x: fg.random.normal((abs(x.shape[0] - 3), 2)),
+    "the size decides": lambda x: fg.random.normal((x.shape[0],)) * len(x),
+    "a choice": lambda x: (
+        fg.cond(x.sum() > 40, lambda x: x * 2, lambda x: x - 1, x) + fg.random.normal(x.shape)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DRAWS)
+def test_draws_are_those_of_the_plain_function_at_every_size(what: str) -> None:
+    f, sizes = fg.jit(DRAWS[what]), (8, 6, 3, 9, 17, 2, 1, 40, 3, 5)
+    fg.random.seed(5)
+    with fg.config(dynamic=False):
+        want = [DRAWS[what](rows(n)).numpy() for n in sizes]
+    state = fg.random.get_state()
+    fg.random.seed(5)
+    got = [f(rows(n)).numpy() for n in sizes]
+    assert [a.tolist() for a in got] == [a.tolist() for a in want]
+    assert fg.random.get_state() == state
+
+
+def test_a_function_that_raises_has_drawn_what_the_plain_one_has() -> None:
+    def step(x: Any) -> Any:
+        y = x + fg.random.normal(x.shape)
+        if x.shape[0] == 9:
+            raise ValueError("nine")
+        return y
+
+    states = []
+    for function in (step, fg.jit(step)):
+        fg.random.seed(5)
+        for n in (3, 4, 5, 9, 30):
+            with suppress(ValueError):
+                function(rows(n)).numpy()
+        states.append(fg.random.get_state())
+    assert states[0] == states[1]
+
+
+def test_what_cannot_be_made_again_is_of_the_sizes_of_the_call() -> None:
+    f = fg.jit(lambda x: (x * 2, range(x.shape[0]), np.arange(x.shape[0])))  # of no known type
+    for n in (3, 4, 5, 9, 2, 17):
+        doubled, steps, places = f(rows(n))
+        assert doubled.tolist() == (rows(n) * 2).tolist()
+        assert steps == range(n) and places.tolist() == [*range(n)]
+
+
+def test_a_function_that_asks_for_types_sees_ints() -> None:
+    f = fg.jit(lambda x: x * 2 if type(x.shape[0]) is int else x)
+    for n in (3, 4, 5, 9):
+        assert f(rows(n)).tolist() == (rows(n) * 2).tolist()
+
+
+def test_sizes_that_part_have_plans_of_their_own_on_disk(tmp_path: Path) -> None:
+    f = fg.jit(lambda x, t: x / t.shape[0])  # of t nothing but its size is read
+    with fg.config(disk_cache=True, cache_dir=str(tmp_path)):
+        for n, k in ((5, 10), (9, 18), (17, 34), (33, 66), (12, 3), (8, 8), (9, 31)):
+            np.testing.assert_allclose(f(fg.ones((n, 4)), fg.zeros(k)).numpy(), 1 / k, rtol=1e-6)
+    assert f.captured <= 5
+
+
+def test_a_number_that_a_size_gives_is_itself_whatever_is_taken_from_it() -> None:
+    for ragged in (True, False):
+        trace = Trace({"n": 9}, ragged)
+        for size in (trace.variable("n") - 1, 1 - trace.variable("n"), trace.variable("n") * 2 - 3):
+            for dtype in (int32, int64):
+                assert decode(encode(size, dtype), dtype) - size == 0 and not trace.guards
+
+
+def overwritten(c: Any, r: Any) -> Any:
+    c = c * 1
+    c[: r.shape[0]] = r
+    c[-1] += 2.0
+    return c
+
+
+def assigned(c: Any, r: Any) -> Any:
+    c[-1] += r[-1]
+    return c.sum()
+
+
+@pytest.mark.parametrize("function", [overwritten, assigned])
+def test_parts_that_are_set_at_the_end_and_the_beginning(function: Any) -> None:
+    f = fg.jit(function)
+    for n, k in ((8, 3), (9, 4), (17, 5), (17, 17), (33, 1), (5, 5), (64, 2), (64, 63), (3, 2)):
+        with fg.config(device="reference", dynamic=False):
+            want = function(rows(n), rows(k) * -1).numpy()
+        np.testing.assert_allclose(f(rows(n), rows(k) * -1).numpy(), want, rtol=1e-5)
+
+
+def striding(x: Any) -> Any:
+    y = x * 1
+    y[::2] = -1.0
+    y[::-3] += 5.0
+    y[x.shape[0] // 2 :: 2] *= 2.0
+    return y
+
+
+PARTS: dict[str, tuple[Any, int]] = {  # and how many captures there are at most
+    "steps": (lambda x: x[::3] * 2, 4),
+    "steps from a place": (lambda x: x[x.shape[0] // 2 :: 2], 4),
+    "steps to a place": (lambda x: x[1:-1:2], 5),
+    "steps back": (lambda x: x[::-3] + x[::-3][:1], 5),
+    "reversed": (lambda x: x[::-1], 4),
+    "halves": (lambda x: fg.split(x, (x.shape[0] + 1) // 2)[-1], 5),
+    "chunks": (lambda x: fg.chunk(x, 2)[0] * 2, 5),
+    "steps that are set": (striding, 7),
+    "three factors": (lambda x: fg.einsum("ij,ik,il->jkl", x, x[:, :2], x), 4),
+}
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_parts_follow_from_sizes(what: str) -> None:
+    function, most = PARTS[what]
+    f = fg.jit(function)
+    assert agrees(f, function, (7, 12, 30, 5, 64, 31, 2, 3, 100, 13))
+    assert f.captured <= most
+
+
+ASKING = {
+    "a mask picks": lambda x: x[x > 0],
+    "how many values": fg.nonzero,
+    "values are repeated": lambda x: fg.repeat(x, fg.Tensor([1, 2, 3]), 0),
+}
+
+
+@pytest.mark.parametrize("text", ASKING)
+def test_sizes_that_follow_from_values_are_an_error_that_says_so(text: str) -> None:
+    with pytest.raises(fg.errors.JitError, match=f"{text}.*while the function is captured"):
+        fg.jit(ASKING[text])(rows(3))
+
+
+def test_the_truth_of_many_elements_is_an_error_that_says_so() -> None:
+    with pytest.raises(fg.errors.ShapeError, match=r"the truth of 9 elements(?s:.*)fg.any"):
+        bool(rows(3))
+    with pytest.raises(fg.errors.ShapeError, match="the truth of 0 elements"):
+        bool(rows(0))
+    assert not fg.zeros((1, 1))

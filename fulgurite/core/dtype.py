@@ -230,7 +230,7 @@ def decode(bits: int, dtype: DType) -> Number:
     if kind == "u":
         return bits
     if kind == "i":
-        return bits - (1 << dtype.bits) if bits >> dtype.bits - 1 else bits
+        return bits - (1 << dtype.bits) if bits >= 1 << dtype.bits - 1 else bits
     if kind == "c":
         part = float32 if dtype is complex64 else float64
         low = decode(bits & (1 << part.bits) - 1, part)

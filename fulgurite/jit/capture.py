@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cached_property, partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, constant
+from ..core.ops.body import sizes_vary
 from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
+from ..core.symbolic.sym import at_hints
 from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, hosts_in, normalize
 from ..graph.ir.registry import REGISTRY, Entry
@@ -376,7 +378,12 @@ class Capture:
                 raise Inline("a gradient goes through one of its tensors")
 
     def _sizes(self, seen: Seen, nodes: Iterable[Node]) -> CallSizes | None:
-        """Which sizes of the tensors of this call vary; of shards none does."""
+        """Which sizes of the tensors of this call vary; of shards none does.
+
+        Nor where the function may ask for their type, which is one of their own.
+        """
+        if "type" in self.survey.names.globals:
+            return None
         bases = [base for node in nodes if (base := value_node(node)) is not None]
         shapes = [base.shape for base in bases if base.op is not UNSHARD]
         names = [name for name, _, _ in self.survey.tensors]
@@ -505,7 +512,7 @@ class Capture:
             self._put_back()
             odd = type(problem) in (TypeError, AttributeError, KeyError)
             again = odd and self._saw_placeholder()
-            self._substitute(draw=not again and type(problem) not in (RetryCapture, Inline))
+            self._substitute(draw=not again and not self._repeats(problem))
             if any([type(arg) is Number for arg in problem.args]):
                 problem.args = tuple([plain(arg) for arg in problem.args])
             if again:  # something may not have taken a placeholder for a number
@@ -514,6 +521,12 @@ class Capture:
         finally:
             self.numbers.open = False
             self._forget()
+
+    def _repeats(self, problem: BaseException) -> bool:
+        """True if the function runs once more after a problem, and draws then."""
+        return type(problem) in (RetryCapture, Inline) or (
+            self.sizes is not None and isinstance(problem, Exception)
+        )
 
     def _recalled(self) -> Captured | None:
         """What an earlier process kept of such a capture."""
@@ -549,6 +562,8 @@ class Capture:
             outcome = self._outcome(result, effects, begin, first, differentiated)
         except CannotRemake as problem:
             reason = str(problem)
+            if self.sizes is not None:  # what it returns would be of sizes that vary
+                self._refuse_sizes()
         else:
             for holder in self.survey.holders:
                 holder.restore()
@@ -583,22 +598,26 @@ class Capture:
         return [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
 
     def _normalized(self, roots: list[Node]) -> Normal:
-        """The key of what the function computed; shards are of sizes that are known."""
+        """The key of what the function computed; shards and bodies are of sizes that are known."""
         found = normalize(roots)
-        if self.sizes is not None and any([node.op in COMMUNICATES for node in found.nodes]):
-            assert self.seen is not None
-            self.seen.fixed[self.sizes.signature] += 1
-            raise SizesDecide
+        if self.sizes is not None and any(
+            [node.op in COMMUNICATES or sizes_vary(node) for node in found.nodes]
+        ):
+            self._refuse_sizes()
         return found
+
+    def _refuse_sizes(self) -> NoReturn:
+        """The call is to be captured for its sizes alone; after some of these none is tried."""
+        assert self.seen is not None and self.sizes is not None
+        self.seen.fixed[self.sizes.signature] += 1
+        raise SizesDecide
 
     def _close_sizes(self) -> None:
         """Settle what sizes decided; an error where they decided everything."""
         if self.sizes is not None and not self.sizes.close():
-            assert self.seen is not None
             if self.numbers.pinned_sizes:
                 raise RetryCapture(all_fixed=False)  # the number is known then
-            self.seen.fixed[self.sizes.signature] += 1
-            raise SizesDecide
+            self._refuse_sizes()
 
     def _elsewhere(self, roots: Iterable[Node]) -> str:
         """Text if a result is on a device of its own."""
@@ -639,7 +658,8 @@ class Capture:
         replay = Replay(
             expected, outcome.places, normal, outcome.roots, self.device, list(variables),
             [(i, results + k) for k, i in enumerate(outcome.assigned)], results,
-            self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
+            self.tape.blocks if self.tape.drawn else None,
+            [dtype for _, dtype in self.numbers.inputs], self.options,
             self._given() if self.sizes is None else [], self.sizes,
         )  # fmt: skip
         replay.append(_appends(outcome, results))
@@ -655,7 +675,7 @@ class Capture:
         """True if another process can do the same: it is a plan and tensors, and no more."""
         template, normal, kept = outcome.template, outcome.normal, self.kept_at
         more = outcome.statements or template.numbers or self.numbers.inputs or normal.values
-        if more or self.tape.blocks or template.known.keys() != Template(self.survey).known.keys():
+        if more or self.tape.drawn or template.known.keys() != Template(self.survey).known.keys():
             return False
         if any([p.varying or p.node is not p.buffer for p in self.placeholders]):
             return False
@@ -724,8 +744,8 @@ class Capture:
         becomes = self._bases()
         for (_, dtype), node in self.numbers.inputs.items():
             becomes[node] = constant(self.numbers.values[node], dtype)
-        if self.tape.blocks and draw:
-            key, first = GENERATOR.reserve(self.tape.blocks, self.device)
+        if self.tape.drawn and draw:
+            key, first = GENERATOR.reserve(at_hints(self.tape.blocks), self.device)
             becomes[self.tape.key] = key
             becomes[self.tape.counter] = array_node(np.array(first, np.uint64), self.device, False)
         REGISTRY.becomes(becomes, walk=True)
@@ -771,6 +791,12 @@ _HINTS = {
     "__index__": ("the value of a tensor is a size or an index of Python",
                   "index with the tensor itself, or pass the number as an argument"),
     "__iter__": ("the values of a tensor are iterated over", "use fg.scan, or return it"),
+    "lines_of": ("how many elements a mask picks, which is a size, is asked for",
+                 "use fg.where(mask, x, 0), or pick outside of the function"),
+    "nonzero": ("how many values there are, which is a size, is asked for",
+                "use fg.where, or look for them outside of the function"),
+    "repeat": ("how often values are repeated, which is a size, is asked for",
+               "give numbers that are no tensor, or repeat outside of the function"),
 }  # fmt: skip
 
 

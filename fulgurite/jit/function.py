@@ -35,6 +35,7 @@ MOST = 32  # captures that a function keeps
 _PATIENCE = 4  # captures in a row of which nothing could be kept, after which
 _PAUSE = 64  # so many calls are not tried
 _TURNS = 2  # changes of a closed-over number after which it is given at run time
+_SOON = 3  # captures that a size that changes takes
 _lock = threading.RLock()  # one capture at a time: it binds tensors to placeholders
 
 
@@ -245,6 +246,12 @@ class Jitted:
             label = number if number.isidentifier() else "n"
             return (f'give a variable in its place, fg.Var("{label}", low, high).bind(value), or a '
                     "tensor, and let neither choose a branch or a length of Python's")  # fmt: skip
+        if shape and self._seen is not None and current().dynamic:
+            if self._seen.fixed.total():
+                return ("let its sizes decide less: x.shape[0] in place of len(x), no list as long "
+                        "as they are, no fg.cond or scan over them; or pad to a few")  # fmt: skip
+            if self.captured <= _SOON:
+                return "nothing, if it is the second or third size: one capture serves all later"
         if shape:
             return (f'name the sizes that vary, fg.jit(f, dynamic={{"{shape}": {{axis: '
                     'fg.Var("n", low, high)}}), or pad to a few shapes')  # fmt: skip

@@ -239,7 +239,7 @@ def _found(data: memoryview, work: Capture) -> Found | None:
     nodes: list[Any] = list(roots)
     replay = Replay(
         expected, places, Normal((), (), (), {}, lines), nodes, work.device, [], assigned,
-        int(about["results"]), 0, [], work.options, [], sizes,
+        int(about["results"]), None, [], work.options, [], sizes,
     )  # fmt: skip
     graphs = {tuple([(int(a), int(b)) for a, b in pairs]): key for pairs, key in about["graphs"]}
     whole = Normal((), (), (), {}, lines)

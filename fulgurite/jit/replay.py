@@ -34,6 +34,8 @@ from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
 from ..core.rewriting.substitute import substitute
 from ..core.shape import show
+from ..core.symbolic.polynomial import evaluator
+from ..core.symbolic.sym import varies
 from ..errors import BoundsError, ConstantError
 from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.registry import REGISTRY, Entry
@@ -67,6 +69,13 @@ if TYPE_CHECKING:
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
             "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip
+
+
+def _counting(blocks: Any, sizes: CallSizes | None) -> Callable[..., tuple[int, ...]] | None:
+    """How many blocks of random numbers a call takes, where that follows from its sizes."""
+    return (
+        evaluator([blocks.key], sizes.variables) if sizes is not None and varies(blocks) else None
+    )
 
 
 MOST_SIZES = 64  # of a capture whose launches are remembered
@@ -188,7 +197,7 @@ class Replay:
     def __init__(
         self, expected: list[Expected], places: list[Place], normal: Normal, roots: list[Node],
         device: str, variables: list[str], assigned: list[tuple[int, int]], results: int,
-        blocks: int, numbers: list[DType], options: Options, given: list[int],
+        blocks: int | None, numbers: list[DType], options: Options, given: list[int],
         sizes: CallSizes | None = None,
     ) -> None:  # fmt: skip
         self.sizes = sizes
@@ -204,6 +213,7 @@ class Replay:
         self.roots: Sequence[Any] = roots  # or all that is known of them, once they are let go
         self.device, self.assigned, self.results = device, assigned, results
         self.blocks, self.numbers, self.options = blocks, numbers, options
+        self._count = _counting(blocks, sizes)
         self.variables = variables  # those whose values each call gives, in this order
         self.varies = any([e.varying is not None for e in expected])
         # do sizes of results differ from call to call?
@@ -234,7 +244,7 @@ class Replay:
         # of a plan that takes tensors and gives results, and no more: what else it takes
         self.bare: tuple[list[int], list[int]] | None = None
         self.slow = False  # is no plan of it one native call?
-        self.fed = bool(numbers or blocks or self.arrays_at)
+        self.fed = bool(numbers or blocks is not None or self.arrays_at)
         # the tensors that may be indices: a launch whose checks nobody has asked about keeps them
         self.index_at = self._index_places()
 
@@ -399,7 +409,7 @@ class Replay:
         program = self.program(False)
         self.slow = program is None
         fed = {p.kind for p in self.places} - {"tensor", "constant"}
-        if program is not None and not (self.assigned or fed or self.blocks):
+        if program is not None and not (self.assigned or fed or self.blocks is not None):
             self.bare = self._constants(False), self._value_places[False]
 
     # --- a call ----------------------------------------------------------------------------------
@@ -533,7 +543,7 @@ class Replay:
         numbers: Sequence[Any], values: Sequence[int],
     ) -> list[Tensor] | None:  # fmt: skip
         """The results of a call; None: another thread assigned a tensor meanwhile."""
-        state = GENERATOR.reserve(self.blocks, self.device) if self.blocks else None
+        state = self._reserved(bound) if self.blocks is not None else None
         if bound.strided or self.slow:
             if self._sized is not None and not bound.strided and not self.is_watched:
                 return self._launched(self._sized, bound, tensors, arrays, numbers, values, state)
@@ -565,6 +575,12 @@ class Replay:
         if late and results is not None:  # interrupted, but everything is as it should be
             raise late[0]
         return results
+
+    def _reserved(self, bound: Bound) -> Any:
+        """The key and the first of the blocks of random numbers that a call takes."""
+        blocks = self.blocks if self._count is None else self._count(*bound.sizes)[0]
+        assert blocks is not None
+        return GENERATOR.reserve(blocks, self.device)
 
     @property
     def is_watched(self) -> bool:

@@ -166,9 +166,8 @@ def _distance(a: Event, b: Event) -> tuple[int, int]:
 def _difference(old: Event, new: Event) -> tuple[tuple[str, ...], str]:
     """What differs from the nearest graph that was known, and what to do about it."""
     a, b = old.about, new.about
-    entries = [
-        i for i, (x, y) in enumerate(zip(a["structure"], b["structure"], strict=False)) if x != y
-    ]
+    pairs = enumerate(zip(a["structure"], b["structure"], strict=False))
+    entries = [i for i, (x, y) in pairs if x != y and not _are_alike(x, y)]
     if entries or len(a["structure"]) != len(b["structure"]):
         return _other_structure(a, b, entries)
     if a["device"] != b["device"]:
@@ -228,6 +227,12 @@ def _other_structure(a: Any, b: Any, entries: list[int]) -> tuple[tuple[str, ...
 
 def _is_input(entry: Any) -> bool:
     return isinstance(entry, tuple) and bool(entry) and entry[0] == "param"
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """True of inputs that differ in nothing but their device."""
+    both = _is_input(one) and _is_input(other)
+    return both and (one[1], one[3]) == (other[1], other[3])
 
 
 def _first_use(structure: Sequence[Any], place: int) -> int:

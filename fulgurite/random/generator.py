@@ -142,12 +142,14 @@ class Tape:
 
     def __init__(self, key: Node, counter: Node) -> None:
         self.key, self.counter, self.blocks = key, counter, 0
+        self.drawn = False  # of sizes that vary there may be no block in one call, and some later
         self._before: list[Tape | None] = []
 
     def reserve(self, blocks: int) -> Node:
         """The counter of the next so many blocks."""
         first = self.counter + constant(self.blocks, uint64) if self.blocks else self.counter
         self.blocks += blocks
+        self.drawn = True
         return first
 
     def __enter__(self) -> Tape:

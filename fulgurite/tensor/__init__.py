@@ -363,6 +363,9 @@ class Tensor(TensorFields, Methods, Habits, Operators):
         return bool(np.any(self._array() == other))
 
     def __bool__(self) -> bool:
+        size: Size = self.size
+        if isinstance(size, int) and size != 1:
+            raise ShapeError(f"the truth of {size} elements", "use fg.any(x) or fg.all(x)")
         return bool(self.item())
 
     def __int__(self) -> int:

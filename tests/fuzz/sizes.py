@@ -48,6 +48,19 @@ def _causal(x: Any) -> Any:
     return fg.softmax(scores, axis=-1) @ x
 
 
+def _ends_set(x: Any) -> Any:
+    x = x * 1
+    x[: x.shape[0] // 2 + 1] = 0.5
+    x[-1] += 2
+    return x
+
+
+def _last_set(x: Any) -> Any:
+    x = x + 1
+    x[..., -1] = x[..., 0] * 2
+    return x
+
+
 UNARY: dict[str, Step] = {
     "exp": lambda x: fg.exp(x * 0.3),
     "gelu": lambda x: fg.gelu(x) + 0.5,
@@ -68,6 +81,12 @@ UNARY: dict[str, Step] = {
 CUTTING: dict[str, Step] = {
     "inner": lambda x: x[..., 1:] if x.shape[-1] > 1 else x,
     "all but the last": lambda x: x[:-1] if x.shape[0] > 1 else x,
+}
+WRITING: dict[str, Step] = {  # and bodies, whose sizes are fixed
+    "ends set": _ends_set,
+    "last set": _last_set,
+    "choice": lambda x: fg.cond(x.max() > 0, lambda x: x * 2, lambda x: x - 1, x),
+    "carried": lambda x: fg.scan(lambda c, r: (c * 0.5 + r, None), x, fg.ones(3))[0],
 }
 DECIDING: dict[str, Step] = {  # which is a guard under jit
     "halves": lambda x: (
@@ -92,7 +111,7 @@ DEEP: dict[str, Step] = {
 }
 
 
-STEPS = UNARY | DEEP | CUTTING | DECIDING
+STEPS = UNARY | DEEP | CUTTING | WRITING | DECIDING
 
 
 def _count(shape: Any) -> int:
@@ -125,7 +144,7 @@ class Program:
         if "n" not in self.dims:
             self.dims[0] = "n"
         self.names: list[str] = []
-        flat = [*UNARY, *(CUTTING if self.how != "named" else ())]
+        flat = [*UNARY, *(CUTTING | WRITING if self.how != "named" else ())]
         flat += [*DECIDING, *DECIDING] if self.how == "jit" else []
         rank = len(self.dims)
         for _ in range(choose.randint(1, most)):

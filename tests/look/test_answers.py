@@ -111,6 +111,24 @@ def test_another_dtype_option_or_dropped_plan_is_named() -> None:
     assert "exact is True, was False" in fg.why().about("compiled")[-1].because[0]
 
 
+def test_another_device_is_named_and_not_the_shape_of_inputs() -> None:
+    fg.clear_caches()
+    for device in ("cpu", "reference"):
+        with fg.config(device=device):
+            fg.Tensor(np.ones((4, 3), np.float32)).sum(axis=0).realize()
+    assert "it runs on reference" in fg.why().about("compiled")[-1].because[0]
+
+
+@pytest.mark.device("cpu")
+def test_what_a_size_decides_is_told_from_a_size_that_is_new() -> None:
+    by_value = fg.jit(lambda x: x / len(x))
+    for n in (3, 4, 5, 6):
+        by_value(fg.ones((n, 2)))
+    found = fg.why(by_value)
+    assert "nothing, if it is the second or third" in str(found[1])
+    assert "x.shape[0] in place of len(x)" in str(found[-1])
+
+
 def test_a_guard_on_a_number_is_named_and_a_variable_is_suggested() -> None:
     fg.clear_caches()
 

@@ -14,6 +14,7 @@ from typing import Any
 from ..node import Node, make, remember, toposort
 from ..op import Array
 from ..rewriting.substitute import substitute
+from ..symbolic.sym import Sym, sized
 from .effect import ASSIGN, CALL, CUSTOM, DETACH, HOSTS, UNWATCH, WATCH, HostFunction
 from .leaf import CONST, IOTA, PARAM, SINK, param
 from .movement import UNWINDOW
@@ -108,6 +109,28 @@ def bodies_of(node: Node) -> tuple[Body, ...]:
     if node.op.family != "control":
         return ()
     return tuple([part for part in node.arg if isinstance(part, Body)])
+
+
+class _Varies(Exception):
+    """There is a size that varies."""
+
+
+def _refuse(size: Sym) -> int:
+    raise _Varies
+
+
+def sizes_vary(node: Node) -> bool:
+    """True if a size inside of a node's bodies, at any depth, is one that varies."""
+    known: dict[Any, Any] = {"node": lambda inner: inner}
+    for body in bodies_of(node):
+        for inner in body.order:
+            try:
+                sized((inner.shape, inner.arg), _refuse, known)
+            except _Varies:
+                return True
+            if sizes_vary(inner):
+                return True
+    return False
 
 
 def are_siblings(a: Node, b: Node) -> bool:

@@ -495,9 +495,10 @@ def _divided(trace: Trace, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Po
     whole, rest = quotient(a, b)
     if not rest:
         return whole, {}
-    low, high = trace.bounds(rest)
-    if low >= 0 and high < trace.bounds(b)[0]:
-        return whole, rest
+    for left, over in ((whole, rest), ({}, a)):  # n - 1 is less than 2**64, in which -1 is not
+        low, high = trace.bounds(over)
+        if low >= 0 and high < trace.bounds(b)[0]:
+            return left, over
     top, below = key_of(rest), key_of(b)
     return added(whole, {(("//", top, below),): 1}, 1), {(("%", top, below),): 1}
 

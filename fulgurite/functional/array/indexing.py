@@ -64,8 +64,8 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
             raise ArgumentError("a slice with a variable has no step", "cut first, then step")
         start, stop = [None if end is None else _end(end, size) for end in ends]
         return 0 if start is None else start, size if stop is None else stop, 1
-    if part.step in (None, 1) and any(map(varies, (size, *ends))):
-        return _clipped(part, size)
+    if any(map(varies, (size, *ends))) and _follows(part):
+        return _clipped(part, size, 1 if part.step is None else part.step)
     try:
         found = range(*part.indices(size))
     except FulguriteError:
@@ -77,15 +77,25 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
     return min(found[0], found[-1]), max(found[0], found[-1]) + 1, found.step
 
 
-def _clipped(part: slice, size: int) -> tuple[int, int, int]:
-    """A slice of steps of one, as Python cuts it, of sizes that remember how they came about."""
+def _follows(part: slice) -> bool:
+    """True if a slice's ends follow from a size that varies: steps ahead, or back over all."""
+    step = part.step
+    if step is None or type(step) is not int:
+        return step is None
+    return step > 0 or (step < 0 and part.start is None and part.stop is None)
+
+
+def _clipped(part: slice, size: int, step: int) -> tuple[int, int, int]:
+    """A slice as Python cuts it, of sizes that remember how they came about."""
     found = []
     for end, otherwise in ((part.start, 0), (part.stop, size)):
         place = otherwise if end is None else as_index(end)
         place = place + size if place < 0 else place
         found.append(0 if place < 0 else size if place > size else place)
     start, stop = found
-    return (start, stop, 1) if start < stop else (0, 0, 1)
+    if step < 0:  # from the last one down to the first that it meets
+        start = (size - 1) % -step
+    return (start, stop, step) if start < stop else (0, 0, 1)
 
 
 def _end(end: Any, size: Size) -> Size:

@@ -379,7 +379,11 @@ def split(x: TensorLike, size: int | Sequence[int], axis: int = 0) -> tuple[Tens
     place, total = build.as_axis(axis, node.ndim), _fixed(node, axis)
     if not isinstance(size, Iterable):
         step = build.as_positive(size, "size")
-        parts = [min(step, total - start) for start in range(0, total, step)]
+        parts: list[int] = []
+        left = total
+        while left > 0:  # which a size that varies answers by a guard
+            parts.append(min(step, left))
+            left -= parts[-1]
     else:
         parts = [_whole_size(part) for part in size]
         if sum(parts) != total:

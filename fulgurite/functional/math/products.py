@@ -21,6 +21,7 @@ from ...core.ops.elementwise import MUL
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ...core.origin import capture
+from ...core.symbolic.sym import at_hints
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, operand, wrap
 from ..array.movement import moveaxis
@@ -381,6 +382,6 @@ def _path(terms: Sequence[tuple[Node, Labels]], out: Labels) -> list[tuple[int, 
     names = {label: opt_einsum.get_symbol(i) for i, label in enumerate(found)}
     rows = ",".join("".join(names[label] for label in row) for _, row in terms)
     text = f"{rows}->{''.join(names[label] for label in out)}"
-    shapes = [node.shape for node, _ in terms]
+    shapes = [tuple(map(at_hints, node.shape)) for node, _ in terms]  # any order is right
     path: list[tuple[int, ...]] = opt_einsum.contract_path(text, *shapes, shapes=True)[0]
     return path

@@ -340,7 +340,8 @@ class SizedGraph:
     def _opened(self, options: Options) -> SizedStore:
         """Where its plans are kept."""
         native = replace(options, tier="native")  # as its plans are compiled
-        return SizedStore(written_out(self.normal), native, self.device, self.donated)
+        found = SizedStore(written_out(self.normal), native, self.device, self.donated)
+        return found.part(f"of {[*self.names]}")  # some may be sizes of what it does not read
 
     def numbered(self, values: tuple[int, ...]) -> tuple[list[Node], Normal]:
         """The graph's roots over its buffers, and these, with numbers for sizes; made anew."""
