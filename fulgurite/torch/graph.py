@@ -4,7 +4,9 @@ In: an FX graph that AOTAutograd made. Out: a boxed callable. Operators in the t
 operator that is not, or that refuses its use, is run by torch, and what depends on it is another
 segment: levels by longest path, each a segment and then torch's operators. Sizes that are symbols
 (`dynamic=True`) are numbers when a call is first made with them, and a program is kept for each
-set of sizes. Buffers that the graph updates are written back when everything has run.
+set of sizes. A size that the data decide (`nonzero`, `item` where dynamo captures them) is a number
+when torch has run what decides it, and what depends on it is torch's to run. Buffers that the graph
+updates are written back when everything has run.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .home import home_of, place_of, stand_in
-from .lower import is_operator, refusal
+from .layout import layout_of
+from .lower import LoweringError, is_operator, refusal
 from .ops.randomness import RANDOM
 from .reporting import REPORT
-from .segment import RefusedNode, Segment
-from .table import HOST, name_of
+from .segment import RefusedNode, Segment, restrided
+from .table import HOST, name_of, title_of
 
 PROGRAMS = 64  # sets of sizes whose programs a graph keeps
 _watchers: list[list[Graph]] = []
@@ -106,6 +110,8 @@ class Program:
     def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
         self.graph = graph
         self.numbers = Numbers(_bound(graph, sizes))
+        self.open = {n for n in (*graph.placeholders, *graph.nodes)
+                     if self.numbers.is_open(n.meta.get("val"))}  # fmt: skip
         levels, eager = self._levels()
         self.steps: list[Any] = []  # segments, and nodes for torch to run
         wanted = self._wanted(levels, eager)
@@ -140,7 +146,7 @@ class Program:
         graph, levels = self.graph, dict[fx.Node, int]()
         eager: dict[fx.Node, str] = {}
         for node in graph.nodes:
-            if _is_copy_back(node) or not self._is_tensor(node):
+            if _is_copy_back(node) or not (self._is_tensor(node) or node in self.open):
                 continue
             level = 0
             for source in node.all_input_nodes:
@@ -157,10 +163,12 @@ class Program:
         """Why a node is torch's to run; None if it is ours."""
         if node.target is operator.getitem:
             return eager.get(node.args[0])
+        if node in self.open or not self.open.isdisjoint(node.all_input_nodes):
+            return "the data decide a size or number of it"
         if node in self.graph.refused:
             return self.graph.refused[node]
         if not is_operator(node):
-            return f"{node.target} is no ATen operator"
+            return "it is no ATen operator"
         if self.graph.eager_random and name_of(node.target) in RANDOM:
             return "eager_random asks for torch's own numbers"
         return refusal(node, self.numbers.known(node), self.graph.home.torch)
@@ -234,7 +242,25 @@ class Program:
         args = fx.node.map_arg(node.args, real)
         named = fx.node.map_arg(node.kwargs, real)
         with torch.no_grad():
-            return node.target(*args, **named)
+            found = node.target(*args, **named)
+        return found if node in self.open else self._as_known(node, found, self.numbers.known(node))
+
+    def _as_known(self, node: fx.Node, found: Any, known: Any) -> Any:
+        """A result of torch's in the layout that was promised, which plans are compiled for."""
+        if isinstance(found, list | tuple) and isinstance(known, list | tuple):
+            return [self._as_known(node, f, k) for f, k in zip(found, known, strict=True)]
+        if not isinstance(found, torch.Tensor) or not isinstance(known, torch.Tensor):
+            return found
+        if found.shape != known.shape or found.dtype != known.dtype:
+            raise LoweringError(
+                f"{title_of(node.target)} gave {found.dtype}{list(found.shape)}; its fake"
+                f" implementation said {known.dtype}{list(known.shape)}",
+                "mend the function given to register_fake",
+            )
+        if found.stride() == known.stride() or found.layout is not torch.strided:
+            return found
+        layout = layout_of(known)
+        return restrided(found, layout) if layout.dense else found
 
 
 class Numbers:
@@ -257,7 +283,17 @@ class Numbers:
             return int(expr.xreplace(self.by_symbol)) if self.by_symbol else int(x)
         if isinstance(x, torch.SymFloat):
             return float(x.node.expr.xreplace(self.by_symbol))
+        if isinstance(x, torch.SymBool):
+            return bool(x.node.expr.xreplace(self.by_symbol))
         return x
+
+    def is_open(self, val: Any) -> bool:
+        """True if the data of a call decide a size or number of a value."""
+        if isinstance(val, list | tuple):
+            return any([self.is_open(v) for v in val])
+        if not isinstance(val, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return False
+        return any([symbol not in self.by_symbol for symbol in free_unbacked_symbols(val)])
 
     def known(self, node: fx.Node) -> Any:
         """What torch knows of a node's value, with numbers for symbols."""
@@ -308,11 +344,14 @@ def _takes(
 
 
 def _tell(eager: dict[fx.Node, str]) -> None:
-    """Count the operators that torch runs."""
+    """Count the operators that torch runs; one that computes no tensor is counted in silence."""
     for node, why in eager.items():
-        if isinstance(node.target, torch._ops.OpOverload):
-            name = name_of(node.target)
-            REPORT.left(name, why, quiet=name in HOST)
+        if isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+            title = title_of(node.target)
+            silent = title in HOST or not isinstance(
+                node.meta.get("val"), torch.Tensor | list | tuple
+            )
+            REPORT.left(title, why, silent)
 
 
 def _bound(graph: Graph, sizes: tuple[Any, ...]) -> dict[Any, Any]:

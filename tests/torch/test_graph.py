@@ -9,6 +9,7 @@ import torch
 
 import fulgurite.torch as fgt
 from fulgurite.torch.graph import watching
+from fulgurite.torch.lower import LoweringError
 from fulgurite.torch.segment import Segment
 
 
@@ -68,3 +69,77 @@ def test_a_call_without_random_numbers_or_gaps_is_one_launch() -> None:
         compiled(lambda x, w: torch.relu(x @ w.t()))(torch.ones(2, 3), torch.ones(4, 3))
     (program,) = graphs[0].programs.values()
     assert program.steps[0].run.__name__ == "run"  # not the slow one
+
+
+@torch.library.custom_op("fulgurite_tests::turned", mutates_args=())  # type: ignore[untyped-decorator]
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).t().contiguous().t()
+
+
+@turned.register_fake  # type: ignore[untyped-decorator]
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("fulgurite_tests::longer", mutates_args=())  # type: ignore[untyped-decorator]
+def longer(x: torch.Tensor) -> torch.Tensor:
+    return x[:1].clone()
+
+
+@longer.register_fake  # type: ignore[untyped-decorator]
+def _longer(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_result_of_torchs_in_other_memory_than_promised_is_read_as_it_is() -> None:
+    x, add = torch.randn(4, 6), torch.arange(24.0).reshape(4, 6)
+    with pytest.warns(fgt.FallbackWarning, match=r"fulgurite_tests::turned\.default"):
+        found = compiled(lambda x: turned(x) + add)(x)
+    assert torch.equal(found, x * 2 + add)
+    assert "torch ran fulgurite_tests::turned.default (1)" in str(fgt.report())
+
+
+@pytest.mark.filterwarnings("ignore::fulgurite.torch.FallbackWarning")
+def test_a_result_of_another_shape_than_promised_is_an_error_that_names_the_operator() -> None:
+    with pytest.raises(LoweringError, match="fulgurite_tests::longer"):
+        compiled(lambda x: longer(x) + 1)(torch.randn(4, 6))
+
+
+def scaled(x: Any, n: Any) -> Any:
+    k = n.item()
+    return x * k + k, torch.zeros(k, 3) + x[:k, :3]
+
+
+def chosen(x: Any, n: Any) -> Any:
+    return (x[x > 0] * 2).exp().sum() + x.sin(), torch.nonzero(x > n) * 2
+
+
+def spread(x: Any, n: Any) -> Any:
+    return torch.repeat_interleave(x, torch.stack([n, n * 0, n, n]), dim=0).exp() * x.sum()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", [scaled, chosen, spread])
+@pytest.mark.filterwarnings("ignore::fulgurite.torch.FallbackWarning")
+def test_sizes_and_numbers_that_the_data_decide_are_torchs(function: Any, dynamic: Any) -> None:
+    x = torch.randn(4, 6)
+    mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    settings = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with torch._dynamo.config.patch(settings):
+        call = torch.compile(function, backend="fulgurite", dynamic=dynamic, fullgraph=True)
+        for n in (3, 2, 4):
+            ours, right = call(mine, torch.tensor(n)), function(theirs, torch.tensor(n))
+            ours, right = [r if isinstance(r, tuple) else (r,) for r in (ours, right)]
+            for a, b in zip(ours, right, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+            (ours[0].sum() * n).backward()
+            (right[0].sum() * n).backward()
+    torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_a_higher_order_operator_that_torch_runs_is_told_of() -> None:
+    def function(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+    with pytest.warns(fgt.FallbackWarning, match="higher_order::cond"):
+        assert torch.equal(compiled(function)(torch.ones(3)), torch.full((3,), 2.0))
