@@ -5,23 +5,24 @@ Nothing of torch is imported before one of them is called.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from ._lazy import FORK_LOCK
 from .errors import ArgumentError
 
 
-def _interchange() -> Any:
+def part(name: str) -> Any:
+    """A module of `fulgurite/torch`, or an error that says what to install."""
     with FORK_LOCK:
         try:
-            from .torch import interchange
+            return importlib.import_module(f"{__package__}.torch.{name}")
         except ModuleNotFoundError as missing:
             if missing.name != "torch":
                 raise
             raise ArgumentError(
                 "torch is not installed", 'pip install "fulgurite[torch]"'
             ) from missing
-    return interchange
 
 
 def from_torch(source: Any, *args: Any, **named: Any) -> Any:
@@ -30,9 +31,9 @@ def from_torch(source: Any, *args: Any, **named: Any) -> Any:
     Layers of `torch.nn` become layers of `fg.nn`; any other module is exported with the inputs that
     are given, and is a module with the same parameters: `fg.from_torch(module, torch.ones(2, 3))`.
     """
-    return _interchange().from_torch(source, *args, **named)
+    return part("interchange").from_torch(source, *args, **named)
 
 
 def to_torch(source: Any) -> Any:
     """A tensor, state dict or module of torch's from ours: weights by name, layers by namesake."""
-    return _interchange().to_torch(source)
+    return part("interchange").to_torch(source)

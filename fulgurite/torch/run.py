@@ -10,31 +10,36 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.export.graph_signature import ConstantArgument
 from torch.utils import _pytree as pytree
 
 import fulgurite as fg
 
 from ..errors import ArgumentError
+from .arrays import tensor_of
 from .conformance.judge import distance
-from .exported import Exported
-from .interchange import tensor_of
+from .exported import Exported, load
 
 
 def command(arguments: argparse.Namespace) -> int:
     """Run a program; the exit code."""
-    program = torch.export.load(arguments.model)
+    program = load(arguments.model)
     named = {"threads": arguments.threads} if arguments.threads else {}
     if arguments.device:
         named["device"] = arguments.device
     with fg.config(**named):
         model = Exported(program)
         given = inputs_for(program, arguments.input, arguments.seed)
-        call = fg.jit(lambda *tensors: pytree.tree_flatten(model(*tensors))[0])
+        before = [
+            tensor_of(x) if isinstance(x, fg.Tensor) else x for x in given
+        ]  # a program may write to its inputs
+        call = fg.jit(lambda *tensors: pytree.tree_flatten(_called(program, model, tensors))[0])
         start = time.perf_counter()
         found = [x for x in call(*given) if isinstance(x, fg.Tensor)]
         arrays = {f"output_{i}": x.numpy() for i, x in enumerate(found)}
@@ -48,24 +53,27 @@ def command(arguments: argparse.Namespace) -> int:
         np.savez(arguments.output, **arrays)  # type: ignore[arg-type]
     code = 0
     if arguments.check:
-        code = _checked(program, given, found, arguments, figures)
+        code = _checked(program, before, found, arguments, figures)
     if arguments.json:
         print(json.dumps(figures))
     return code
 
 
-def inputs_for(program: Any, words: list[str], seed: int) -> list[fg.Tensor]:
-    """A tensor for every input of the user's: from a file, or random in the shape exported."""
+def inputs_for(program: Any, words: list[str], seed: int) -> list[Any]:
+    """What a program takes: tensors of a file, or random in the shape exported, and numbers."""
     asked = dict(word.partition("=")[::2] for word in words)
-    wanted = [n for n in program.graph.nodes if n.op == "placeholder"]
-    wanted = [n for n in wanted if n.name in program.graph_signature.user_inputs]
+    taken = [s.arg.name for s in _inputs(program) if not isinstance(s.arg, ConstantArgument)]
+    wanted = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in taken]
     unknown = asked.keys() - {n.name for n in wanted}
     if unknown:
         names = ", ".join([n.name for n in wanted])
         raise ArgumentError(f"there is no input {unknown.pop()!r}", f"one of {names}")
-    rng, found = np.random.default_rng(seed), []
+    rng, found = np.random.default_rng(seed), list[Any]()
     for node in wanted:
         fake, what = node.meta["val"], asked.get(node.name, "rand")
+        if not isinstance(fake, torch.Tensor):  # a number that varies
+            found.append(_number(node, asked))
+            continue
         shape = tuple([_size(n) for n in fake.shape])
         if what.endswith(".npy"):
             found.append(fg.Tensor(np.load(Path(what))))
@@ -81,6 +89,30 @@ def inputs_for(program: Any, words: list[str], seed: int) -> list[fg.Tensor]:
             array = rng.integers(0, 2, shape)
         found.append(fg.Tensor(array).astype(str(fake.dtype).removeprefix("torch.")))
     return found
+
+
+def _inputs(program: Any) -> list[Any]:
+    return [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+
+
+def _called(program: Any, model: Any, tensors: Sequence[Any]) -> Any:
+    """A call with tensors as the program was exported: by place, by name, beside its numbers."""
+    rest = iter(tensors)
+    flat = [s.arg.value if isinstance(s.arg, ConstantArgument) else next(rest)
+            for s in _inputs(program)]  # fmt: skip
+    args, named = pytree.tree_unflatten(flat, program.call_spec.in_spec)
+    return model(*args, **named)
+
+
+def _number(node: Any, asked: dict[str, str]) -> int:
+    """A whole number that a program takes: the one asked for, or that of its export."""
+    text = asked.get(node.name)
+    if text is None:
+        return _size(node.meta["val"])
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"{node.name}={text!r}", "give a whole number") from None
 
 
 def _size(size: Any) -> int:
@@ -101,12 +133,12 @@ def _timed(call: Any, given: list[fg.Tensor], runs: int) -> float:
 
 
 def _checked(
-    program: Any, given: list[fg.Tensor], found: list[fg.Tensor], arguments: Any, figures: Any
+    program: Any, given: list[Any], found: list[fg.Tensor], arguments: Any, figures: Any
 ) -> int:
     if arguments.check != "torch":
         raise ArgumentError(f"--check {arguments.check}", "a .pt2 file is checked by torch")
     with torch.no_grad():
-        theirs = pytree.tree_flatten(program.module()(*[tensor_of(x) for x in given]))[0]
+        theirs = pytree.tree_flatten(_called(program, program.module(), given))[0]
     theirs = [t for t in theirs if isinstance(t, torch.Tensor)]
     apart = [distance(tensor_of(a), b) for a, b in zip(found, theirs, strict=True)]
     worst = figures["distance"] = max(apart, default=0.0)
