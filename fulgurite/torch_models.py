@@ -5,18 +5,20 @@ Nothing of torch is imported before one of them is called.
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ._lazy import FORK_LOCK
 from .errors import ArgumentError
 
 
-def part(name: str) -> Any:
-    """A module of `fulgurite/torch`, or an error that says what to install."""
+@contextmanager
+def needing_torch() -> Iterator[None]:
+    """Where something of `fulgurite/torch` is imported: without torch, say what to install."""
     with FORK_LOCK:
         try:
-            return importlib.import_module(f"{__package__}.torch.{name}")
+            yield
         except ModuleNotFoundError as missing:
             if missing.name != "torch":
                 raise
@@ -31,9 +33,13 @@ def from_torch(source: Any, *args: Any, **named: Any) -> Any:
     Layers of `torch.nn` become layers of `fg.nn`; any other module is exported with the inputs that
     are given, and is a module with the same parameters: `fg.from_torch(module, torch.ones(2, 3))`.
     """
-    return part("interchange").from_torch(source, *args, **named)
+    with needing_torch():
+        from .torch import interchange
+    return interchange.from_torch(source, *args, **named)
 
 
 def to_torch(source: Any) -> Any:
     """A tensor, state dict or module of torch's from ours: weights by name, layers by namesake."""
-    return part("interchange").to_torch(source)
+    with needing_torch():
+        from .torch import interchange
+    return interchange.to_torch(source)

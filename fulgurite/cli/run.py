@@ -52,13 +52,14 @@ def _run(arguments: argparse.Namespace) -> int:
 def _exported(arguments: argparse.Namespace) -> int:
     """Run a program of torch's; errors become lines."""
     from ..errors import FulguriteError
-    from ..torch_models import part
+    from ..torch_models import needing_torch
 
     try:
-        code: int = part("run").command(arguments)
+        with needing_torch():
+            from ..torch.run import command
+        return command(arguments)
     except FulguriteError as problem:
         print(f"fulgurite run: {problem.what}", file=sys.stderr)
         if problem.hint:
             print(f"  try: {problem.hint}", file=sys.stderr)
         return 1
-    return code

@@ -21,7 +21,8 @@ from .cached import Kept, keeping
 from .graph import Graph
 from .table import TABLE, name_of
 
-ALLOWED = (*Options.__dataclass_fields__, "eager_random")
+OURS = ("device", "tier")  # where tensors are, and that a graph is worth a native plan
+ALLOWED = (*[name for name in Options.__dataclass_fields__ if name not in OURS], "eager_random")
 
 
 def fulgurite(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,8 @@ from .reporting import REPORT
 from .segment import RefusedNode, Segment, restrided
 from .table import HOST, name_of, title_of
 
+View = Callable[[Any], Any]
+Call = Callable[[Sequence[Any]], list[Any]]
 PROGRAMS = 64  # sets of sizes whose programs a graph keeps
 _watchers: list[list[Graph]] = []
 
@@ -85,7 +88,7 @@ class Graph:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         sizes = tuple([args[i] for i in self.symbols])
-        return self.program(sizes)(args)
+        return self.program(sizes).call(args)
 
     def callable(self) -> Callable[[list[Any]], list[Any]]:
         """What AOTAutograd calls, with one list that may be emptied."""
@@ -112,6 +115,7 @@ class Program:
         self.numbers = Numbers(_bound(graph, sizes))
         self.open = {n for n in (*graph.placeholders, *graph.nodes)
                      if self.numbers.is_open(n.meta.get("val"))}  # fmt: skip
+        self.results, views = self._views()
         levels, eager = self._levels()
         self.steps: list[Any] = []  # segments, and nodes for torch to run
         wanted = self._wanted(levels, eager)
@@ -124,7 +128,45 @@ class Program:
         self.copies = [n for n in graph.nodes if _is_copy_back(n)]
         _tell(eager)
         REPORT.operators += len(levels) - len(eager)
-        self.call: Callable[[Sequence[Any]], list[Any]] = self._straight() or self.__call__
+        self.call: Call = self._straight() or self.__call__
+        if views:
+            self.call = _viewing(self.call, views)
+
+    def _views(self) -> tuple[list[Any], dict[int, list[View]]]:
+        """Results with the tensor that a view is of in its place, and how to see it from there.
+
+        Views of an input, and views of one tensor, share its memory: AOTAutograd reads their
+        strides, and a write to one of them is seen in the others. Gradients share none.
+        """
+        graph, found = self.graph, list(self.graph.results)
+        if any([n.name.startswith("tangents") for n in graph.placeholders]):
+            return found, {}
+        bases = {r: base for r in found if isinstance(r, fx.Node)
+                 and (base := _base_of(r)) is not r and self._has_memory(base)}  # fmt: skip
+        many = Counter([*bases.values(), *dict.fromkeys([r for r in found if r not in bases])])
+        views: dict[int, list[View]] = {}
+        for place, result in enumerate(found):
+            base = bases.get(result)
+            if base is not None and (base.op == "placeholder" or many[base] > 1):
+                found[place] = base
+                views[place] = [self._view(node) for node in _chain(result, base)]
+        return found, views
+
+    def _has_memory(self, base: fx.Node) -> bool:
+        """True if torch's views of a tensor are views of the one that is given for it."""
+        known = base.meta.get("val")
+        if base in self.open or not isinstance(known, torch.Tensor):
+            return False
+        return base.op == "placeholder" or layout_of(self.numbers.known(base)).dense
+
+    def _view(self, node: fx.Node) -> View:
+        """What an operator makes of the tensor that it sees."""
+        if node.target is operator.getitem:
+            return operator.itemgetter(node.args[1])
+        rest = fx.node.map_arg(node.args[1:], self.numbers.number)
+        named: Any = fx.node.map_arg(node.kwargs, self.numbers.number)
+        target: Any = node.target
+        return lambda tensor: target(tensor, *rest, **named)
 
     def _segment(
         self, nodes: list[fx.Node], outputs: list[fx.Node], levels: dict[fx.Node, int], level: int,
@@ -180,7 +222,7 @@ class Program:
 
     def _wanted(self, levels: dict[fx.Node, int], eager: dict[fx.Node, str]) -> set[fx.Node]:
         """Nodes of segments whose values are read outside of them."""
-        found = {n for n in self.graph.results if isinstance(n, fx.Node)}
+        found = {n for n in self.results if isinstance(n, fx.Node)}
         found |= {n.args[1] for n in self.graph.nodes if _is_copy_back(n)}
         for node in levels:
             for source in node.all_input_nodes:
@@ -202,9 +244,9 @@ class Program:
         if len(copies) != len(self.copies):
             return None
         run = segment.run
-        if not copies and graph.results == segment.outputs:
+        if not copies and self.results == segment.outputs:
             return lambda args: run([args[i] for i in reads])
-        takes = _takes(graph.results, made, number)
+        takes = _takes(self.results, made, number)
         if takes is None:
             return None
         groups = _by_dtype(copies, [segment.outputs[i].meta["val"].dtype for _, i in copies])
@@ -231,7 +273,7 @@ class Program:
         for node in self.copies:
             env[node.args[0]].copy_(env[node.args[1]])
         return [env[r] if r in env else self.numbers.number(r) if isinstance(r, fx.Node) else r
-                for r in graph.results]  # fmt: skip
+                for r in self.results]  # fmt: skip
 
     def _eager(self, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
         """What torch's own operator gives."""
@@ -312,6 +354,44 @@ class Numbers:
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
         return stand_in(size, stride, val.dtype, place_of(val))
+
+
+def _base_of(node: fx.Node) -> fx.Node:
+    """The tensor that a view is of, through all views between; another node is itself."""
+    while True:
+        source: Any = node.args[0] if node.args else None
+        seen = source if node.target is operator.getitem else node
+        if not isinstance(source, fx.Node) or not _is_view(seen):
+            return node
+        node = source
+
+
+def _is_view(node: fx.Node) -> bool:
+    return is_operator(node) and bool(getattr(node.target, "is_view", False))
+
+
+def _chain(node: fx.Node, base: fx.Node) -> list[fx.Node]:
+    """The views between a tensor and a view of it, in order."""
+    found: list[fx.Node] = []
+    while node is not base:
+        found.append(node)
+        source: Any = node.args[0]
+        node = source
+    return found[::-1]
+
+
+def _viewing(call: Call, views: dict[int, list[View]]) -> Call:
+    """A call whose results are seen as views of what it gives."""
+
+    def viewed(args: Sequence[Any]) -> list[Any]:
+        found = call(args)
+        with torch.no_grad():
+            for place, chain in views.items():
+                for view in chain:
+                    found[place] = view(found[place])
+        return found
+
+    return viewed
 
 
 def _by_dtype(

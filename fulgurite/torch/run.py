@@ -68,27 +68,27 @@ def inputs_for(program: Any, words: list[str], seed: int) -> list[Any]:
     if unknown:
         names = ", ".join([n.name for n in wanted])
         raise ArgumentError(f"there is no input {unknown.pop()!r}", f"one of {names}")
-    rng, found = np.random.default_rng(seed), list[Any]()
-    for node in wanted:
-        fake, what = node.meta["val"], asked.get(node.name, "rand")
-        if not isinstance(fake, torch.Tensor):  # a number that varies
-            found.append(_number(node, asked))
-            continue
-        shape = tuple([_size(n) for n in fake.shape])
-        if what.endswith(".npy"):
-            found.append(fg.Tensor(np.load(Path(what))))
-            continue
-        kind, _, text = what.partition(":")
-        if kind not in ("rand", "zeros", "ones"):
-            raise ArgumentError(
-                f"{node.name}={what!r}", "give a .npy file, rand:2x3, zeros or ones"
-            )
-        shape = tuple(map(int, text.split("x"))) if text else shape
-        array = rng.standard_normal(shape) if kind == "rand" else np.full(shape, kind == "ones")
-        if kind == "rand" and not fake.dtype.is_floating_point:
-            array = rng.integers(0, 2, shape)
-        found.append(fg.Tensor(array).astype(str(fake.dtype).removeprefix("torch.")))
-    return found
+    rng = np.random.default_rng(seed)
+    return [_tensor(n, asked.get(n.name, "rand"), rng)
+            if isinstance(n.meta["val"], torch.Tensor) else _number(n, asked.get(n.name))
+            for n in wanted]  # fmt: skip
+
+
+def _tensor(node: Any, what: str, rng: np.random.Generator) -> fg.Tensor:
+    """A tensor of a file, or of numbers in the shape that is asked for or was exported."""
+    if what.endswith(".npy"):
+        if not Path(what).is_file():
+            raise ArgumentError(f"{node.name}: {what} is no file", "give a file of numpy.save")
+        return fg.Tensor(np.load(Path(what)))
+    fake = node.meta["val"]
+    kind, _, text = what.partition(":")
+    if kind not in ("rand", "zeros", "ones") or not set(text) <= set("0123456789x"):
+        raise ArgumentError(f"{node.name}={what!r}", "give a .npy file, rand:2x3, zeros or ones")
+    shape = tuple(map(int, text.split("x"))) if text else tuple([_size(n) for n in fake.shape])
+    array = rng.standard_normal(shape) if kind == "rand" else np.full(shape, kind == "ones")
+    if kind == "rand" and not fake.dtype.is_floating_point:
+        array = rng.integers(0, 2, shape)
+    return fg.Tensor(array).astype(str(fake.dtype).removeprefix("torch."))
 
 
 def _inputs(program: Any) -> list[Any]:
@@ -104,9 +104,8 @@ def _called(program: Any, model: Any, tensors: Sequence[Any]) -> Any:
     return model(*args, **named)
 
 
-def _number(node: Any, asked: dict[str, str]) -> int:
+def _number(node: Any, text: str | None) -> int:
     """A whole number that a program takes: the one asked for, or that of its export."""
-    text = asked.get(node.name)
     if text is None:
         return _size(node.meta["val"])
     try:

@@ -62,7 +62,7 @@ class Segment:
                 except Refused as reason:
                     raise RefusedNode(node, reason.why) from reason
             for node in outputs:
-                if place_of(known(node)).type not in (home.torch.type, "meta"):
+                if place_of(known(node)).type != home.torch.type:
                     raise RefusedNode(node, f"its result is on {place_of(known(node))}")
             self.made = [layout_of(known(node)) for node in outputs]
             self.results = [m.laid(lowering.values[node])

@@ -212,6 +212,8 @@ def test_an_option_that_does_not_exist_is_an_error_that_names_it() -> None:
     with pytest.raises(Exception, match="there is no option 'speed'") as caught:
         compiled(lambda x: x + 1, options={"speed": 11})(torch.ones(2))
     assert isinstance(caught.value, ArgumentError) or "ArgumentError" in str(caught.value)
+    with pytest.raises(Exception, match="there is no option 'device'"):
+        compiled(lambda x: x + 1, options={"device": "cuda"})(torch.ones(2))
 
 
 def test_sizes_that_change_are_symbols_of_one_traced_graph() -> None:

@@ -143,3 +143,46 @@ def test_a_higher_order_operator_that_torch_runs_is_told_of() -> None:
 
     with pytest.warns(fgt.FallbackWarning, match="higher_order::cond"):
         assert torch.equal(compiled(function)(torch.ones(3)), torch.full((3,), 2.0))
+
+
+@pytest.mark.filterwarnings("ignore::fulgurite.torch.FallbackWarning")
+def test_tensors_without_memory_are_torchs() -> None:
+    for size in ((), (3,)):
+        found = compiled(lambda x: (x + 1).sum() * x)(torch.ones(size, device="meta"))
+        assert found.is_meta and found.shape == size
+    assert fgt.report().eager["add.Tensor"] == 2
+
+
+def parts(x: Any) -> Any:
+    b, t, _ = x.shape
+    return x[:, 1:], x[:, t // 2 :].transpose(0, 1), x * 2, x.view(b, -1).split(t, 1)[1]
+
+
+def parts_of_a_result(x: Any) -> Any:
+    y, (b, t, _) = x.exp(), x.shape
+    return y[:, 1:], y.view(b, -1).split(t, 1)[1], y.detach(), y.permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("function", [parts, parts_of_a_result])
+def test_results_that_are_views_are_views_of_the_same_memory(
+    function: Any, learned: bool, dynamic: bool
+) -> None:
+    call = torch.compile(function, backend="fulgurite", dynamic=dynamic)
+    for size in ((2, 4, 6), (3, 5, 6), (4, 6, 2)):
+        mine = torch.randn(size, requires_grad=learned)
+        theirs = mine.detach().clone().requires_grad_(learned)
+        ours, right = call(mine), function(theirs)
+        for a, b in zip(ours, right, strict=True):
+            torch.testing.assert_close(a, b)
+            assert a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+        if learned:
+            sum([(r * r).sum() for r in ours if r.requires_grad]).backward()
+            sum([(r * r).sum() for r in right if r.requires_grad]).backward()
+            torch.testing.assert_close(mine.grad, theirs.grad)
+    if not learned:
+        ours[0].zero_()
+        right[0].zero_()
+        for a, b in zip(ours, right, strict=True):
+            torch.testing.assert_close(a, b)
