@@ -109,7 +109,9 @@ class Explanation(NamedTuple):
 def _check_arguments(tensors: Sequence[object], stage: str | None) -> None:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
+            theirs = type(tensor).__module__.partition(".")[0] == "torch"
+            hint = "fulgurite.torch.explain(model, *inputs)" if theirs else "pass tensors"
+            raise ArgumentError(f"{type(tensor).__name__} is not a tensor", hint)
     if stage is not None and stage not in (names := [one.name for _, one in listed(PIPELINE)]):
         raise ArgumentError(f"there is no pass {stage!r}", f"one of {', '.join(names)}")
 

@@ -6,6 +6,7 @@ In: the parser of `fulgurite`. Out: one more command. Nothing of ONNX or torch i
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 EPILOG = """An input is name=FILE.png (a picture, scaled to 0..1 for float inputs and moved to the
@@ -42,9 +43,23 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.model.endswith(".pt2"):
-        from ..torch.run import command as run_exported
-
-        return run_exported(arguments)
+        return _exported(arguments)
     from ..onnx.run import command
 
     return command(arguments)
+
+
+def _exported(arguments: argparse.Namespace) -> int:
+    """Run a program of torch's; errors become lines."""
+    from ..errors import FulguriteError
+    from ..torch_models import needing_torch
+
+    try:
+        with needing_torch():
+            from ..torch.run import command
+        return command(arguments)
+    except FulguriteError as problem:
+        print(f"fulgurite run: {problem.what}", file=sys.stderr)
+        if problem.hint:
+            print(f"  try: {problem.hint}", file=sys.stderr)
+        return 1

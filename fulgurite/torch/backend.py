@@ -21,7 +21,8 @@ from .cached import Kept, keeping
 from .graph import Graph
 from .table import TABLE, name_of
 
-ALLOWED = (*Options.__dataclass_fields__, "eager_random")
+OURS = ("device", "tier")  # where tensors are, and that a graph is worth a native plan
+ALLOWED = (*[name for name in Options.__dataclass_fields__ if name not in OURS], "eager_random")
 
 
 def fulgurite(
@@ -94,4 +95,14 @@ def decompositions() -> dict[Any, Any]:
 
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """A graph of ATen operators as a callable."""
+    _donate_nothing()
     return Kept(module.graph, "", Graph(module.graph, options).callable())
+
+
+def _donate_nothing() -> None:
+    """Tell AOTAutograd that no kernel writes into what was saved for a backward: else it refuses to
+    call one twice (`retain_graph=True`). Its lists of indices are one list."""
+    context = torch._guards.TracingContext.try_get()
+    donated = getattr(getattr(context, "fw_metadata", None), "bw_donated_idxs", None)
+    if donated:
+        donated.clear()

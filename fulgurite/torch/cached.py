@@ -98,7 +98,7 @@ def is_kept(options: dict[str, Any]) -> str | None:
         return None
     with config(**{name: x for name, x in options.items() if name != "eager_random"}):
         store = store_for(current())
-    return build_of(store) if store is not None else None
+    return build_of(store, whole=True) if store is not None else None
 
 
 @functools.cache
@@ -158,13 +158,20 @@ def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
         return f"f{AOTAutogradCachePickler(gm).get_hash(details)}"
 
 
+def has_floats(module: fx.GraphModule) -> bool:
+    """True if a number of the user's is a symbol: torch's cache keeps guards of sizes alone, so a
+    graph into which such a number was written would be found again for another one."""
+    values = [node.meta.get("example_value") for node in module.graph.nodes]
+    return any([isinstance(value, torch.SymFloat) for value in values])
+
+
 @contextmanager
 def keeping(
     module: fx.GraphModule, options: dict[str, Any]
 ) -> Iterator[Callable[[Callable[..., Any]], Any]]:
     """What makes a compiler one whose graphs torch's cache keeps, while a block runs."""
     build = is_kept(options)
-    if build is None:
+    if build is None or has_floats(module):
         yield lambda compiler: compiler
         return
     lines = [str(node.meta.get("stack_trace")) for node in module.graph.nodes]

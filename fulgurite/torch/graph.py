@@ -4,27 +4,34 @@ In: an FX graph that AOTAutograd made. Out: a boxed callable. Operators in the t
 operator that is not, or that refuses its use, is run by torch, and what depends on it is another
 segment: levels by longest path, each a segment and then torch's operators. Sizes that are symbols
 (`dynamic=True`) are numbers when a call is first made with them, and a program is kept for each
-set of sizes. Buffers that the graph updates are written back when everything has run.
+set of sizes. A size that the data decide (`nonzero`, `item` where dynamo captures them) is a number
+when torch has run what decides it, and what depends on it is torch's to run. Buffers that the graph
+updates are written back when everything has run.
 """
 
 from __future__ import annotations
 
 import operator
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .home import home_of, place_of, stand_in
-from .lower import is_operator, refusal
+from .layout import layout_of
+from .lower import LoweringError, is_operator, refusal
 from .ops.randomness import RANDOM
 from .reporting import REPORT
-from .segment import RefusedNode, Segment
-from .table import HOST, name_of
+from .segment import RefusedNode, Segment, restrided
+from .table import HOST, name_of, title_of
 
+View = Callable[[Any], Any]
+Call = Callable[[Sequence[Any]], list[Any]]
 PROGRAMS = 64  # sets of sizes whose programs a graph keeps
 _watchers: list[list[Graph]] = []
 
@@ -81,7 +88,7 @@ class Graph:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         sizes = tuple([args[i] for i in self.symbols])
-        return self.program(sizes)(args)
+        return self.program(sizes).call(args)
 
     def callable(self) -> Callable[[list[Any]], list[Any]]:
         """What AOTAutograd calls, with one list that may be emptied."""
@@ -106,6 +113,9 @@ class Program:
     def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
         self.graph = graph
         self.numbers = Numbers(_bound(graph, sizes))
+        self.open = {n for n in (*graph.placeholders, *graph.nodes)
+                     if self.numbers.is_open(n.meta.get("val"))}  # fmt: skip
+        self.results, views = self._views()
         levels, eager = self._levels()
         self.steps: list[Any] = []  # segments, and nodes for torch to run
         wanted = self._wanted(levels, eager)
@@ -118,7 +128,45 @@ class Program:
         self.copies = [n for n in graph.nodes if _is_copy_back(n)]
         _tell(eager)
         REPORT.operators += len(levels) - len(eager)
-        self.call: Callable[[Sequence[Any]], list[Any]] = self._straight() or self.__call__
+        self.call: Call = self._straight() or self.__call__
+        if views:
+            self.call = _viewing(self.call, views)
+
+    def _views(self) -> tuple[list[Any], dict[int, list[View]]]:
+        """Results with the tensor that a view is of in its place, and how to see it from there.
+
+        Views of an input, and views of one tensor, share its memory: AOTAutograd reads their
+        strides, and a write to one of them is seen in the others. Gradients share none.
+        """
+        graph, found = self.graph, list(self.graph.results)
+        if any([n.name.startswith("tangents") for n in graph.placeholders]):
+            return found, {}
+        bases = {r: base for r in found if isinstance(r, fx.Node)
+                 and (base := _base_of(r)) is not r and self._has_memory(base)}  # fmt: skip
+        many = Counter([*bases.values(), *dict.fromkeys([r for r in found if r not in bases])])
+        views: dict[int, list[View]] = {}
+        for place, result in enumerate(found):
+            base = bases.get(result)
+            if base is not None and (base.op == "placeholder" or many[base] > 1):
+                found[place] = base
+                views[place] = [self._view(node) for node in _chain(result, base)]
+        return found, views
+
+    def _has_memory(self, base: fx.Node) -> bool:
+        """True if torch's views of a tensor are views of the one that is given for it."""
+        known = base.meta.get("val")
+        if base in self.open or not isinstance(known, torch.Tensor):
+            return False
+        return base.op == "placeholder" or layout_of(self.numbers.known(base)).dense
+
+    def _view(self, node: fx.Node) -> View:
+        """What an operator makes of the tensor that it sees."""
+        if node.target is operator.getitem:
+            return operator.itemgetter(node.args[1])
+        rest = fx.node.map_arg(node.args[1:], self.numbers.number)
+        named: Any = fx.node.map_arg(node.kwargs, self.numbers.number)
+        target: Any = node.target
+        return lambda tensor: target(tensor, *rest, **named)
 
     def _segment(
         self, nodes: list[fx.Node], outputs: list[fx.Node], levels: dict[fx.Node, int], level: int,
@@ -140,7 +188,7 @@ class Program:
         graph, levels = self.graph, dict[fx.Node, int]()
         eager: dict[fx.Node, str] = {}
         for node in graph.nodes:
-            if _is_copy_back(node) or not self._is_tensor(node):
+            if _is_copy_back(node) or not (self._is_tensor(node) or node in self.open):
                 continue
             level = 0
             for source in node.all_input_nodes:
@@ -157,10 +205,12 @@ class Program:
         """Why a node is torch's to run; None if it is ours."""
         if node.target is operator.getitem:
             return eager.get(node.args[0])
+        if node in self.open or not self.open.isdisjoint(node.all_input_nodes):
+            return "the data decide a size or number of it"
         if node in self.graph.refused:
             return self.graph.refused[node]
         if not is_operator(node):
-            return f"{node.target} is no ATen operator"
+            return "it is no ATen operator"
         if self.graph.eager_random and name_of(node.target) in RANDOM:
             return "eager_random asks for torch's own numbers"
         return refusal(node, self.numbers.known(node), self.graph.home.torch)
@@ -172,7 +222,7 @@ class Program:
 
     def _wanted(self, levels: dict[fx.Node, int], eager: dict[fx.Node, str]) -> set[fx.Node]:
         """Nodes of segments whose values are read outside of them."""
-        found = {n for n in self.graph.results if isinstance(n, fx.Node)}
+        found = {n for n in self.results if isinstance(n, fx.Node)}
         found |= {n.args[1] for n in self.graph.nodes if _is_copy_back(n)}
         for node in levels:
             for source in node.all_input_nodes:
@@ -194,9 +244,9 @@ class Program:
         if len(copies) != len(self.copies):
             return None
         run = segment.run
-        if not copies and graph.results == segment.outputs:
+        if not copies and self.results == segment.outputs:
             return lambda args: run([args[i] for i in reads])
-        takes = _takes(graph.results, made, number)
+        takes = _takes(self.results, made, number)
         if takes is None:
             return None
         groups = _by_dtype(copies, [segment.outputs[i].meta["val"].dtype for _, i in copies])
@@ -223,7 +273,7 @@ class Program:
         for node in self.copies:
             env[node.args[0]].copy_(env[node.args[1]])
         return [env[r] if r in env else self.numbers.number(r) if isinstance(r, fx.Node) else r
-                for r in graph.results]  # fmt: skip
+                for r in self.results]  # fmt: skip
 
     def _eager(self, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
         """What torch's own operator gives."""
@@ -234,7 +284,25 @@ class Program:
         args = fx.node.map_arg(node.args, real)
         named = fx.node.map_arg(node.kwargs, real)
         with torch.no_grad():
-            return node.target(*args, **named)
+            found = node.target(*args, **named)
+        return found if node in self.open else self._as_known(node, found, self.numbers.known(node))
+
+    def _as_known(self, node: fx.Node, found: Any, known: Any) -> Any:
+        """A result of torch's in the layout that was promised, which plans are compiled for."""
+        if isinstance(found, list | tuple) and isinstance(known, list | tuple):
+            return [self._as_known(node, f, k) for f, k in zip(found, known, strict=True)]
+        if not isinstance(found, torch.Tensor) or not isinstance(known, torch.Tensor):
+            return found
+        if found.shape != known.shape or found.dtype != known.dtype:
+            raise LoweringError(
+                f"{title_of(node.target)} gave {found.dtype}{list(found.shape)}; its fake"
+                f" implementation said {known.dtype}{list(known.shape)}",
+                "mend the function given to register_fake",
+            )
+        if found.stride() == known.stride() or found.layout is not torch.strided:
+            return found
+        layout = layout_of(known)
+        return restrided(found, layout) if layout.dense else found
 
 
 class Numbers:
@@ -257,7 +325,17 @@ class Numbers:
             return int(expr.xreplace(self.by_symbol)) if self.by_symbol else int(x)
         if isinstance(x, torch.SymFloat):
             return float(x.node.expr.xreplace(self.by_symbol))
+        if isinstance(x, torch.SymBool):
+            return bool(x.node.expr.xreplace(self.by_symbol))
         return x
+
+    def is_open(self, val: Any) -> bool:
+        """True if the data of a call decide a size or number of a value."""
+        if isinstance(val, list | tuple):
+            return any([self.is_open(v) for v in val])
+        if not isinstance(val, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return False
+        return any([symbol not in self.by_symbol for symbol in free_unbacked_symbols(val)])
 
     def known(self, node: fx.Node) -> Any:
         """What torch knows of a node's value, with numbers for symbols."""
@@ -276,6 +354,44 @@ class Numbers:
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
         return stand_in(size, stride, val.dtype, place_of(val))
+
+
+def _base_of(node: fx.Node) -> fx.Node:
+    """The tensor that a view is of, through all views between; another node is itself."""
+    while True:
+        source: Any = node.args[0] if node.args else None
+        seen = source if node.target is operator.getitem else node
+        if not isinstance(source, fx.Node) or not _is_view(seen):
+            return node
+        node = source
+
+
+def _is_view(node: fx.Node) -> bool:
+    return is_operator(node) and bool(getattr(node.target, "is_view", False))
+
+
+def _chain(node: fx.Node, base: fx.Node) -> list[fx.Node]:
+    """The views between a tensor and a view of it, in order."""
+    found: list[fx.Node] = []
+    while node is not base:
+        found.append(node)
+        source: Any = node.args[0]
+        node = source
+    return found[::-1]
+
+
+def _viewing(call: Call, views: dict[int, list[View]]) -> Call:
+    """A call whose results are seen as views of what it gives."""
+
+    def viewed(args: Sequence[Any]) -> list[Any]:
+        found = call(args)
+        with torch.no_grad():
+            for place, chain in views.items():
+                for view in chain:
+                    found[place] = view(found[place])
+        return found
+
+    return viewed
 
 
 def _by_dtype(
@@ -308,11 +424,14 @@ def _takes(
 
 
 def _tell(eager: dict[fx.Node, str]) -> None:
-    """Count the operators that torch runs."""
+    """Count the operators that torch runs; one that computes no tensor is counted in silence."""
     for node, why in eager.items():
-        if isinstance(node.target, torch._ops.OpOverload):
-            name = name_of(node.target)
-            REPORT.left(name, why, quiet=name in HOST)
+        if isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+            title = title_of(node.target)
+            silent = title in HOST or not isinstance(
+                node.meta.get("val"), torch.Tensor | list | tuple
+            )
+            REPORT.left(title, why, silent)
 
 
 def _bound(graph: Graph, sizes: tuple[Any, ...]) -> dict[Any, Any]:

@@ -2,27 +2,34 @@
 
 In: a module, an exported program, a `.pt2` file or a tensor. Out: the same of the other library.
 Layers correspond by name: where a class of `torch.nn` has a namesake here, its settings are read
-from the attributes that the constructor names, and weights are taken over by name. A module of the
-user's own class has no namesake; it is exported (`torch.export`), for which inputs are needed.
+from the attributes that the constructor names, and weights are taken over by name. What a layer
+is beside its weights stays: its type, whether it trains, which parameters are frozen, which of
+them and which layers are one object. A module of the user's own class has no namesake, nor has
+one with hooks or with a setting that the other library lacks; it is exported (`torch.export`), for
+which inputs are needed.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+from collections import OrderedDict
 from typing import Any
 
-import numpy as np
 import torch
 
 import fulgurite as fg
 
 from ..errors import ArgumentError
 from ..tensor import Tensor
+from .arrays import array_of, tensor_of
 from .dtypes import TO_OURS, TO_TORCH
-from .exported import Exported
+from .exported import Exported, load
 
 CONTAINERS = ("Sequential", "ModuleList")
+NO_SETTING = {"self", "device", "dtype", "args", "kwargs"}
+NO_MATTER = {"inplace", "sparse", "bias"}  # to values; a bias is seen among the weights
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_hooks")
 
 
 def from_torch(source: Any, *args: Any, **named: Any) -> Any:
@@ -30,7 +37,7 @@ def from_torch(source: Any, *args: Any, **named: Any) -> Any:
     if isinstance(source, torch.Tensor):
         return fg.from_numpy(array_of(source))  # shares its memory
     if isinstance(source, str | os.PathLike):
-        return Exported(torch.export.load(os.fspath(source)))
+        return Exported(load(os.fspath(source)))
     if isinstance(source, torch.export.ExportedProgram):
         return Exported(source)
     if not isinstance(source, torch.nn.Module):
@@ -38,13 +45,13 @@ def from_torch(source: Any, *args: Any, **named: Any) -> Any:
             f"{type(source).__name__} is no model of torch",
             "give a torch.nn.Module, an exported program, the path of a .pt2 file or a tensor",
         )
-    found = _namesake(source, torch.nn, fg.nn)
+    found = _namesake(source, torch.nn, fg.nn, {})
     if found is not None:
         found.load_state_dict({k: array_of(v) for k, v in source.state_dict().items()})
-        return found.train(source.training)
+        return _alike(source, found)
     if not args and not named:
         raise ArgumentError(
-            f"{type(source).__name__} has no layers that correspond to ours",
+            f"{type(source).__name__} or a layer in it has no like among ours",
             "give inputs to export it with: fg.from_torch(module, x)",
         )
     return Exported(torch.export.export(source, args, named))
@@ -58,58 +65,122 @@ def to_torch(source: Any) -> Any:
         return {name: tensor_of(value) for name, value in source.items()}
     if not isinstance(source, fg.nn.Module):
         raise ArgumentError(f"{type(source).__name__} is no model of ours", "give an nn.Module")
-    found = _namesake(source, fg.nn, torch.nn)
+    found = _namesake(source, fg.nn, torch.nn, {})
     if found is None:
         raise ArgumentError(
             f"{type(source).__name__} has layers without a namesake in torch.nn",
             "take its weights: module.load_state_dict(fg.to_torch(model.state_dict()))",
         )
     found.load_state_dict(to_torch(source.state_dict()))
-    return found.train(source.training)
+    return _alike(source, found)
 
 
-def array_of(tensor: Any) -> Any:
-    """torch's values as a NumPy array."""
-    tensor = tensor.detach().cpu().resolve_conj().contiguous()
-    dtype = TO_OURS[tensor.dtype].numpy
-    if tensor.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
-        width = torch.uint8 if tensor.element_size() == 1 else torch.int16
-        return tensor.view(width).numpy().view(dtype)
-    return tensor.numpy()
-
-
-def tensor_of(x: Tensor) -> Any:
-    """Our values as a torch tensor of its own."""
-    array = np.ascontiguousarray(x.numpy()).reshape(tuple(x.shape))
-    flat = torch.from_numpy(array.reshape(-1).view(np.uint8).copy())
-    return flat.view(TO_TORCH[x.dtype]).reshape(tuple(x.shape))
-
-
-def _namesake(module: Any, here: Any, there: Any) -> Any:
+def _namesake(module: Any, here: Any, there: Any, made: dict[int, Any]) -> Any:
     """The module that another library has under the same name; None if it has none like it."""
     kind = type(module)
     name = kind.__name__
-    if getattr(here, name, None) is not kind or not hasattr(there, name):
+    if id(module) in made:
+        return made[id(module)]  # one layer at two places
+    if getattr(here, name, None) is not kind or not hasattr(there, name) or _is_hooked(module):
         return None
-    children = list(module.named_children())
     if name in CONTAINERS:
-        found = [_namesake(child, here, there) for _, child in children]
-        if any([one is None for one in found]):
-            return None
-        return getattr(there, name)(*found) if name == "Sequential" else getattr(there, name)(found)
-    target = getattr(there, name)
-    settings: dict[str, Any] = {}
-    for key in inspect.signature(target.__init__).parameters:
-        if key in ("self", "device", "dtype", "args", "kwargs") or not hasattr(module, key):
-            continue
-        settings[key] = _setting(getattr(module, key))
+        found = _container(module, here, there, made)
+    else:
+        found = _layer(module, getattr(there, name))
+    if found is not None:
+        found.training = module.training
+        made[id(module)] = found
+    return found
+
+
+def _container(module: Any, here: Any, there: Any, made: dict[int, Any]) -> Any:
+    """A container with the same names, and the same layer wherever it was the same."""
+    parts = {n: _namesake(part, here, there, made) for n, part in _parts(module)}
+    if any([part is None for part in parts.values()]):
+        return None
+    target = getattr(there, type(module).__name__)
+    if list(parts) == [str(i) for i in range(len(parts))]:
+        items = list(parts.values())
+        return target(*items) if target.__name__ == "Sequential" else target(items)
+    return target(OrderedDict(parts))
+
+
+def _parts(module: Any) -> list[tuple[str, Any]]:
+    """What a container holds, by name, and what it holds twice as well."""
+    if isinstance(module, torch.nn.Module):
+        return list(module._modules.items())
+    return [(name, x) for name, x in vars(module).items() if isinstance(x, fg.nn.Module)]
+
+
+def _is_hooked(module: Any) -> bool:
+    """True if somebody's function is called with a module's calls."""
+    return any([len(vars(module).get(name) or ()) > 0 for name in HOOKS])
+
+
+def _layer(module: Any, target: Any) -> Any:
+    """A layer of another class with the same settings and types; None if there is none."""
+    keys = _keys(target)
+    for key, default in _keys(type(module)).items():
+        given = getattr(module, key, default)
+        if key not in keys and key not in NO_MATTER and given is not default and given != default:
+            return None  # a setting that the other library has not
+    settings = {key: _setting(getattr(module, key)) for key in keys if hasattr(module, key)}
     try:
         made = target(**settings)
-    except (TypeError, fg.errors.FulguriteError):
+    except (TypeError, ValueError, fg.errors.FulguriteError):
         return None
-    mine = {k: tuple(v.shape) for k, v in module.state_dict().items()}
-    theirs = {k: tuple(v.shape) for k, v in made.state_dict().items()}
-    return made if mine == theirs else None
+    floats = [x.dtype for x in module.state_dict().values() if _is_float(x)]
+    if floats:
+        made = made.to(_other(floats[0]))
+    made.train(module.training)
+    return made if _looks(module) == _looks(made) else None
+
+
+def _keys(kind: Any) -> dict[str, Any]:
+    """The settings that a class is made with, and their defaults."""
+    found: dict[str, Any] = {}
+    for each in kind.__mro__:  # torch's recurrent layers leave theirs to a class below
+        if "__init__" in vars(each):
+            signature = inspect.signature(each.__init__).parameters
+            left = {k: p.default for k, p in signature.items() if k not in NO_SETTING}
+            found = left | found
+            if not any([p.kind is p.VAR_KEYWORD for p in signature.values()]):
+                break
+    if issubclass(kind, torch.nn.RNNBase):
+        del found["mode"]  # the class says it
+        if kind is not torch.nn.LSTM:
+            del found["proj_size"]
+    return found | ({"nonlinearity": "tanh"} if kind is torch.nn.RNN else {})
+
+
+def _is_float(x: Any) -> bool:
+    dtype = TO_OURS.get(x.dtype) if isinstance(x, torch.Tensor) else x.dtype
+    return dtype is not None and dtype.is_inexact
+
+
+def _other(dtype: Any) -> Any:
+    """An element type of torch as ours, or the other way."""
+    return TO_OURS[dtype] if isinstance(dtype, torch.dtype) else TO_TORCH[dtype]
+
+
+def _looks(module: Any) -> dict[str, Any]:
+    """Shapes, and types of floats, by name."""
+    return {
+        name: (tuple(x.shape), _is_float(x) and str(x.dtype).removeprefix("torch."))
+        for name, x in module.state_dict().items()
+    }
+
+
+def _alike(source: Any, found: Any) -> Any:
+    """A module whose parameters are one, and are frozen, where those of another are."""
+    first: dict[int, Any] = {}
+    for name, parameter in source.named_parameters(remove_duplicate=False):
+        folder, _, last = name.rpartition(".")
+        mine = first.setdefault(id(parameter), found.get_parameter(name))
+        if mine is not found.get_parameter(name):
+            setattr(found.get_submodule(folder), last, mine)
+        mine.requires_grad_(parameter.requires_grad)
+    return found
 
 
 def _setting(value: Any) -> Any:

@@ -15,8 +15,9 @@ import torch
 
 from .backend import fulgurite
 from .graph import Graph, Program, watching
+from .reporting import shown
 from .segment import Segment
-from .table import name_of
+from .table import title_of
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Explanation:
         lines = []
         for number, report in enumerate(self.segments):
             lines += [f"--- segment {number} of {len(self.segments)}", str(report)]
-        lines += [f"torch runs aten.{name}" for name in self.eager]
+        lines += [f"torch runs {shown(name)}" for name in self.eager]
         return "\n".join(lines)
 
 
@@ -47,7 +48,7 @@ def explain(model: Any, *args: Any, **named: Any) -> Explanation:
             if isinstance(step, Segment):
                 found.segments.append(step.explain())
             elif isinstance(step.target, torch._ops.OpOverload):
-                found.eager.append(name_of(step.target))
+                found.eager.append(title_of(step.target))
     return found
 
 

@@ -63,9 +63,9 @@ def refusal(node: fx.Node, val: Any, place: Any) -> str | None:
 
 def is_at(tensor: Any, place: Any) -> bool:
     """True if a tensor is on a device, or it does not matter where it is."""
-    found = place_of(tensor)
-    if place is None or found.type == "meta":
+    if place is None:
         return True
+    found = place_of(tensor)
     return (found.type, found.index or 0) == (place.type, place.index or 0)
 
 

@@ -32,7 +32,7 @@ class Report:
             self.reasons.setdefault(name, why)
         if new and not quiet:
             warnings.warn(
-                f"torch runs aten.{name} inside a graph that fulgurite compiled: {why}",
+                f"torch runs {shown(name)} inside a graph that fulgurite compiled: {why}",
                 FallbackWarning, stacklevel=2,
             )  # fmt: skip
 
@@ -47,13 +47,18 @@ class Report:
         lines = [
             f"{self.graphs} graphs, {self.programs} programs, {self.operators} operators compiled,"
             f" {self.seconds:.2f} s",
-            *[f"  torch ran aten.{name} ({count}): {self.reasons[name]}"
+            *[f"  torch ran {shown(name)} ({count}): {self.reasons[name]}"
               for name, count in self.eager.most_common()],
         ]  # fmt: skip
         return "\n".join(lines)
 
 
 REPORT = Report()
+
+
+def shown(name: str) -> str:
+    """An operator's name with its library."""
+    return name if "::" in name else f"aten.{name}"
 
 
 def report() -> Report:

@@ -62,7 +62,7 @@ class Segment:
                 except Refused as reason:
                     raise RefusedNode(node, reason.why) from reason
             for node in outputs:
-                if place_of(known(node)).type not in (home.torch.type, "meta"):
+                if place_of(known(node)).type != home.torch.type:
                     raise RefusedNode(node, f"its result is on {place_of(known(node))}")
             self.made = [layout_of(known(node)) for node in outputs]
             self.results = [m.laid(lowering.values[node])
@@ -161,7 +161,7 @@ class Segment:
     def _slow(self, tensors: Sequence[Any]) -> list[Any]:
         """A call of any plan: memory in any layout, random numbers, host steps."""
         tensors = [
-            t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else _restrided(t, m)
+            t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else restrided(t, m)
             for t, m in zip(map(_resolved, tensors), self.layouts, strict=True)
         ]
         place = self.home.torch
@@ -231,7 +231,7 @@ def _resolved(tensor: Any) -> Any:
     return tensor.resolve_conj().resolve_neg() if tensor.is_complex() else tensor.resolve_neg()
 
 
-def _restrided(tensor: Any, layout: Layout) -> Any:
+def restrided(tensor: Any, layout: Layout) -> Any:
     """A tensor's values in the memory that a plan was compiled for."""
     made = torch.empty_strided(layout.size, layout.stride, dtype=tensor.dtype, device=tensor.device)
     if layout.plain:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 import fulgurite as fg
 
 from ..core.dtype import DType
@@ -83,6 +85,15 @@ def host(why: str, *names: str) -> None:
 def name_of(target: Any) -> str:
     """The name under which an overload is entered: `add.Tensor`."""
     return f"{target._schema.name.partition('::')[2]}.{target._overloadname}"
+
+
+def title_of(target: Any) -> str:
+    """An operator as it is counted: `add.Tensor` of ATen, `mine::op.default` of another library."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return f"higher_order::{target}"
+    return (
+        name_of(target) if target.namespace == "aten" else f"{target.namespace}::{name_of(target)}"
+    )
 
 
 def cast(x: Any, dtype: DType) -> Any:

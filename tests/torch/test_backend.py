@@ -212,6 +212,8 @@ def test_an_option_that_does_not_exist_is_an_error_that_names_it() -> None:
     with pytest.raises(Exception, match="there is no option 'speed'") as caught:
         compiled(lambda x: x + 1, options={"speed": 11})(torch.ones(2))
     assert isinstance(caught.value, ArgumentError) or "ArgumentError" in str(caught.value)
+    with pytest.raises(Exception, match="there is no option 'device'"):
+        compiled(lambda x: x + 1, options={"device": "cuda"})(torch.ones(2))
 
 
 def test_sizes_that_change_are_symbols_of_one_traced_graph() -> None:
@@ -298,3 +300,30 @@ def test_an_index_outside_names_the_line_of_the_model() -> None:
 
     with pytest.raises(IndexError, match=r"test_backend\.py"):
         compiled(lookup)(torch.ones(3, 2), torch.tensor([7]))
+
+
+def test_weights_by_length_steps_of_optimisers_and_numbers_that_vary_are_compiled() -> None:
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(6, 5))
+    theirs, x = copy.deepcopy(normed), torch.randn(4, 6)
+    for model in (normed, theirs):
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+        call, step = model, optimizer.step
+        if model is normed:
+            call, step = compiled(model), compiled(lambda o=optimizer: o.step())
+        for _ in range(3):
+            optimizer.zero_grad()
+            call(x).square().sum().backward()
+            step()
+    for ours, right in zip(normed.parameters(), theirs.parameters(), strict=True):
+        close(ours, right)
+    scale = compiled(lambda x, s: x * s + s)
+    for s in (0.5, 2.0, 3.0):
+        close(scale(x, s), x * s + s)
+    whole = torch.tensor([-7, 7, -8, 9, 0])
+    for ours, right in zip(
+        compiled(lambda a: (a << 2, a >> 1, a << 70, a >> 70))(whole),
+        (whole << 2, whole >> 1, whole << 70, whole >> 70),
+        strict=True,
+    ):
+        assert torch.equal(ours, right)
+    assert not fgt.report().eager

@@ -210,3 +210,37 @@ def test_a_table_of_decompositions_is_the_same_however_it_is_asked() -> None:
     ]  # fmt: skip
     for ask in asked:
         assert ask(backend.Decompositions()) == ask(whole)
+
+
+def test_numbers_that_vary_are_not_those_of_an_earlier_call(options: dict[str, Any]) -> None:
+    def function(x: Any, s: float) -> Any:
+        return x * s, x**s, torch.full((2,), s), x.clamp(max=s)
+
+    x = torch.rand(4)
+    for _ in range(2):
+        torch._dynamo.reset()
+        call = torch.compile(function, backend="fulgurite", options=options)
+        for s in (0.5, 2.0, 3.0, 0.25):
+            for ours, theirs in zip(call(x, s), function(x, s), strict=True):
+                torch.testing.assert_close(ours, theirs)
+
+
+def test_a_backward_may_be_called_twice_also_when_it_is_found(options: dict[str, Any]) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    x = torch.randn(2, 3)
+    for _ in range(2):
+        result, _counts = again(model, x, options=options)
+        (once,) = torch.autograd.grad(result.sum(), model[0].weight, retain_graph=True)
+        (twice,) = torch.autograd.grad(result.sum(), model[0].weight)
+        assert torch.equal(once, twice) and once.any()
+
+
+def test_other_sources_of_the_table_are_another_key(options: dict[str, Any]) -> None:
+    from fulgurite.config import config, current
+    from fulgurite.runtime.cache.disk import store_for
+    from fulgurite.runtime.cache.plan_cache import build_of
+
+    with config(**options):
+        store = store_for(current())
+    assert store is not None
+    assert cached.is_kept(options) == build_of(store, whole=True) != build_of(store)

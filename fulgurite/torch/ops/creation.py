@@ -35,6 +35,7 @@ def scalar_tensor(use: Use, number: Any, **_: Any) -> Any:
 
 
 @aten("zeros", "zeros_like", "new_zeros", "empty.memory_format", "empty_strided", "empty_like")
+@aten("_efficientzerotensor")
 @aten("new_empty", "new_empty_strided", "empty_permuted")
 def zeros(use: Use, *_: Any, **__: Any) -> Any:
     """Zeros; memory that nobody writes to is nothing that two runs should differ in."""

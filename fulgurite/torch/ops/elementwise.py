@@ -91,6 +91,12 @@ def add(use: Use, x: Any, y: Any, alpha: Any = 1) -> Any:
     return x + (y if alpha == 1 else y * cast(alpha, use.dtype))
 
 
+@aten("fma")
+def fma(use: Use, x: Any, y: Any, z: Any) -> Any:
+    """X y + z, which steps of optimisers are made of."""
+    return cast(x, use.dtype) * cast(y, use.dtype) + cast(z, use.dtype)
+
+
 @aten("sub.Tensor", "sub.Scalar")
 def sub(use: Use, x: Any, y: Any, alpha: Any = 1) -> Any:
     """x - alpha y."""
@@ -194,13 +200,14 @@ def rounded(use: Use, x: Any) -> Any:
 
 @aten("bitwise_left_shift.Tensor", "bitwise_right_shift.Tensor")
 @aten("bitwise_left_shift.Tensor_Scalar", "bitwise_right_shift.Tensor_Scalar")
+@aten("__lshift__.Scalar", "__lshift__.Tensor", "__rshift__.Scalar", "__rshift__.Tensor")
 def shift(use: Use, x: Any, y: Any) -> Any:
     """Bits moved; shifts beyond the width are torch's own affair."""
     x, y = tensor(x, use.dtype), tensor(y, use.dtype)
     bits = use.dtype.bits
     inside = (y >= 0) & (y < bits)
     safe = fg.where(inside, y, 0)
-    if "left" in use.name:
+    if use.name.startswith(("bitwise_left", "__lshift")):
         return fg.where(inside, fg.bitwise_left_shift(x, safe), 0)
     far = fg.bitwise_right_shift(x, bits - 1)
     return fg.where(inside, fg.bitwise_right_shift(x, safe), far)
@@ -238,9 +245,10 @@ def where(use: Use, condition: Any, x: Any, y: Any) -> Any:
 
 @aten("_to_copy", "clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous")
 @aten("positive", "real", "conj_physical", "_conj", "resolve_conj", "resolve_neg")
+@aten("convert_element_type", "_conj_physical")
 def copied(use: Use, x: Any, *_: Any, **__: Any) -> Any:
     """The same value, in another type perhaps."""
-    if use.name in ("conj_physical.default", "_conj.default"):
+    if use.name in ("conj_physical.default", "_conj.default", "_conj_physical.default"):
         return fg.conj(x)
     if x.dtype.kind == "c" and use.dtype.kind != "c":
         return cast(fg.real(x), use.dtype)

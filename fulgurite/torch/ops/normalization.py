@@ -250,6 +250,16 @@ def batch_norm_backward_reserve(use: Use, *args: Any) -> Any:
     return batch_norm_backward(use, *args[:-1])
 
 
+@aten("_weight_norm_interface_backward")
+def weight_norm_backward(use: Use, grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    """Gradients of a direction and a length whose product is a weight."""
+    wide = compute_dtype(v.dtype)
+    grad, v, g, norms = [cast(x, wide) for x in (grad, v, g, norms)]
+    axes = tuple([axis for axis in range(v.ndim) if axis != dim % v.ndim])
+    along = fg.sum(grad * v, axis=axes, keepdims=True) / norms
+    return _as_promised(use, g / norms * (grad - v * (along / norms)), along)
+
+
 # --- softmax --------------------------------------------------------------------------------------
 
 

@@ -30,3 +30,8 @@ def test_an_operator_agrees_with_eager_torch(name: str) -> None:
 def test_random_operators_are_known() -> None:
     assert is_random("bernoulli") and is_random("nn_functional_dropout2d")
     assert not is_random("add")
+
+
+def test_several_names_are_the_operators_of_each() -> None:
+    assert {info.name for info, _ in cases("unbind,chunk")} >= {"unbind", "chunk", "unsafe_chunk"}
+    assert len(list(cases())) > len(list(cases("unbind,chunk")))
