@@ -50,6 +50,7 @@ def test_packing_and_sums_of_products_agree_with_numpy() -> None:
 OWN = ["test_ops", "test_packing", "test_einsum", "test_examples"]  # einops' own, by module
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered")  # of NumPy's products of random numbers
 @pytest.mark.parametrize("name", OWN)
 def test_einops_own_tests_pass_on_our_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EINOPS_TEST_BACKENDS", "numpy")

@@ -133,10 +133,10 @@ def test_an_error_of_memory_in_a_replay_names_the_users_line_what_is_needed_and_
     def step(x: fg.Tensor) -> fg.Tensor:
         return fg.sort(fg.sort(net(x), axis=0), axis=1)
 
-    def full(raw: pool.Raw, size: int) -> None:
+    def full(raw: pool.Raw, size: int, slack: int = 8) -> None:
         if size > 1 << 20:
             raise MemoryError
-        made(raw, size)
+        made(raw, size, slack)
 
     made = pool.Raw.__init__
     with fg.no_grad():

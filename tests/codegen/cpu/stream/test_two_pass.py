@@ -120,7 +120,7 @@ def test_losses_and_gradients_of_a_layer_are_as_exact_as_the_reference(
     exact = plain(lambda: layer(*size, turned, "float64"))
     for a, b, c in zip(got, known, exact, strict=True):
         assert a.shape == c.shape and same_kind(a, c)
-        assert error(a, c) <= 1.5 * error(b, c)
+        assert error(a, c) <= 1.5 * error(b, c) + 2e-8  # a BLAS may have a tenth of an ulp
 
 
 def test_gradients_of_products_weighed_by_products_are_one_kernel() -> None:
