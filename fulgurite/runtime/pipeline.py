@@ -446,14 +446,14 @@ def masks(sink: Node, context: Context) -> Node:
 def column_sums(partition: Partition) -> Partition:
     """The partition with sums of columns in kernels of rows."""
     with FORK_LOCK:
-        from ..graph.fusion import join_column_sums as join_column_sums_module
+        from ..graph.fusion.horizontal import join_column_sums as join_column_sums_module
     return join_column_sums_module.join_column_sums(partition)
 
 
 def small_maps(partition: Partition) -> Partition:
     """The partition with small maps together."""
     with FORK_LOCK:
-        from ..graph.fusion import join_small_maps as join_small_maps_module
+        from ..graph.fusion.horizontal import join_small_maps as join_small_maps_module
     return join_small_maps_module.join_small_maps(partition)
 
 

@@ -1,4 +1,4 @@
-"""Tests of graph/fusion/join_small_maps.py: which maps become one kernel."""
+"""Tests of graph/fusion/horizontal/join_small_maps.py: which maps become one kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.graph.tables import GRAPH
-from tests.graph.fusion.test_join_column_sums import computed, numbers
+from tests.graph.fusion.horizontal.test_join_column_sums import computed, numbers
 
 pytestmark = pytest.mark.device("none")
 

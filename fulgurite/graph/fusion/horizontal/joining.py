@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from ...core.node import Node
-from ..ir.kernel import Extractor
-from .build_schedule import Partition, Segment
-from .segments import memory_of
+from ....core.node import Node
+from ...ir.kernel import Extractor
+from ..build_schedule import Partition, Segment
+from ..segments import memory_of
 
 
 def count(node: Node) -> int:

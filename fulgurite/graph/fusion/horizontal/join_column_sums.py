@@ -10,13 +10,13 @@ launches as before.
 
 from __future__ import annotations
 
-from ...core.node import Node, Shape
-from ...core.ops.reduce import REDUCE
-from ..tables import GRAPH
-from .build_schedule import Partition, Segment
+from ....core.node import Node, Shape
+from ....core.ops.reduce import REDUCE
+from ...tables import GRAPH
+from ..build_schedule import Partition, Segment
+from ..segments import memory_of
+from ..store_as_read import inside
 from .joining import Joining, count
-from .segments import memory_of
-from .store_as_read import inside
 
 
 def join_column_sums(partition: Partition) -> Partition:

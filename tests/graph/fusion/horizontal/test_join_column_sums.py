@@ -1,4 +1,4 @@
-"""Tests of graph/fusion/join_column_sums.py: which sums become part of a kernel of rows."""
+"""Tests of graph/fusion/horizontal/join_column_sums.py: sums that a kernel of rows takes in."""
 
 from __future__ import annotations
 

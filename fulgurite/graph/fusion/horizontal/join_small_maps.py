@@ -8,9 +8,9 @@ by nobody, and so by none of those it is joined with.
 
 from __future__ import annotations
 
-from ...core.node import Node, Shape
-from ..tables import GRAPH
-from .build_schedule import Partition
+from ....core.node import Node, Shape
+from ...tables import GRAPH
+from ..build_schedule import Partition
 from .joining import Joining, count
 
 
