@@ -20,6 +20,7 @@ from ....kernel.contract.im2col import View
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_block, k_chunks
 from ....kernel.contract.vnni import as_vnni
+from ..conv.direct import LOADS
 from ..target import Target
 from ..tiling import GEMM
 from .microkernel import Registers
@@ -225,9 +226,9 @@ class Direct(Strategy):
         """True if many rows may sweep: there are registers, and lanes are rows of memory that are
         in many windows; a matrix is packed in panels at less."""
         right = gemm.right_view
-        if gemm.varies or gemm.is_vector or not gemm.registers.direct_heights or right is None:
+        if gemm.varies or gemm.is_vector or right is None:
             return False
-        if not has_windows(right):
+        if not gemm.registers.direct_blocks("near") or not has_windows(right):
             return False
         dtype = gemm.registers.dtype
         same = gemm.as_kind(self.kind).memories == (dtype, dtype)  # else numbers are converted
@@ -238,7 +239,8 @@ class Direct(Strategy):
         steps = block = direct_steps(gemm) or 1
         if gemm.rows > GEMM.few_rows:
             block = max(1, k_block(gemm.rows, gemm.columns, gemm.depth) // steps) * steps
-        height, own = max(gemm.registers.direct_heights, default=1), gemm.right_view.own
+        (height, _), *_ = *gemm.registers.direct_blocks("near"), (1, 1)
+        own = gemm.right_view.own
         run = own[-1][0] if own[:-2] == ((1, 0),) * (len(own) - 2) else 1  # else none are alike
         return direct_tiles(gemm.tile_problem, steps, block, height, run)
 
@@ -247,8 +249,9 @@ class Direct(Strategy):
         pieces = window_pieces(gemm.right_view, gemm.columns, gemm.registers.width)
         if gemm.rows <= GEMM.few_rows:
             return gemm.batch * gemm.rows * gemm.depth * pieces
-        loads = GEMM.direct_load_instructions[gemm.right_view.step("own") - 1]
-        sweeps = -(-gemm.rows // gemm.registers.direct_heights[0])
+        step = gemm.right_view.step("own")
+        loads = GEMM.direct_load_instructions[step - 1]
+        sweeps = -(-gemm.rows // gemm.registers.direct_blocks(LOADS[step - 1])[0][0])
         lines = GEMM.direct_line_instructions * gemm.rows / gemm.registers.width
         return gemm.batch * gemm.depth * (pieces * (gemm.rows + loads * sweeps) + lines)
 

@@ -335,7 +335,7 @@ def _gemv_tiles(p: TileProblem) -> Tiles:
 def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int) -> Tiles:
     """Tiles of a direct convolution: all of a few rows and many columns; or accumulators that stay
     near, in whole register blocks. Columns are whole runs of windows, so that tiles are alike."""
-    columns = p.block.lanes * GEMM.direct_pieces
+    columns, group = p.block.lanes * GEMM.direct_pieces, 2 * p.block.lanes
     if p.rows <= GEMM.few_rows:
         vectors = 2 * GEMM.min_run_elements
         most = GEMM.gemv_most_columns if p.in_place else GEMM.gemv_most_columns // 4
@@ -356,8 +356,12 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         wide = _up(wide // 2, columns)
     while tall > 2 * height and halve():
         tall = _up(tall // 2, height)
-    wide = _whole_runs(wide, run)
-    return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
+    best = _whole_runs(wide, run)
+    for more in range(run, wide + wide // 3 + 1, run):  # fewer lanes of the last block are idle
+        fits = more > wide // 2 and (more <= wide or p.tiles(tall, more) >= GEMM.busy_tiles)
+        if fits and _up(more, group) * best < _up(best, group) * more:
+            best = more
+    return Tiles("dense", "direct", tall, best, k_block, steps, p.in_place)
 
 
 def _whole_runs(columns: int, run: int) -> int:
