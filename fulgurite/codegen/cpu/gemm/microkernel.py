@@ -28,8 +28,8 @@ from .avx512_asm import FETCHED_BYTES, fused_packing, module_assembly, register_
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
 SHAPES = {"avx512": (9, 3), "avx2": (6, 2), "sse2": (4, 2), "neon": (8, 2)}
 WIDE_SHAPES = SHAPES | {"avx512": (6, 4)}  # of numbers of 64 bits
-# rows and vectors of columns of a direct convolution of float32, by how far apart lanes are: a number
-# that is broadcast serves two vectors, for a load each would take longer than their products do
+# rows and vectors of columns of a direct convolution of float32, by how far apart lanes are: a
+# number that is broadcast serves two vectors; a load for each takes longer than their products
 DIRECT_BLOCKS = {
     ("avx512", "near"): ((12, 2), (8, 2), (4, 4)), ("avx512", "two"): ((12, 2), (8, 2), (4, 4)),
     ("avx2", "near"): ((6, 2), (4, 2)), ("avx2", "two"): ((8, 1), (4, 2)),
