@@ -335,7 +335,7 @@ def _gemv_tiles(p: TileProblem) -> Tiles:
 def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int) -> Tiles:
     """Tiles of a direct convolution: all of a few rows and many columns; or accumulators that stay
     near, in whole register blocks. Columns are whole runs of windows, so that tiles are alike."""
-    columns, group = p.block.lanes * GEMM.direct_pieces, 2 * p.block.lanes
+    columns = p.block.lanes * GEMM.direct_pieces
     if p.rows <= GEMM.few_rows:
         vectors = 2 * GEMM.min_run_elements
         most = GEMM.gemv_most_columns if p.in_place else GEMM.gemv_most_columns // 4
@@ -356,12 +356,20 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         wide = _up(wide // 2, columns)
     while tall > 2 * height and halve():
         tall = _up(tall // 2, height)
-    best = _whole_runs(wide, run)
-    for more in range(run, wide + wide // 3 + 1, run):  # fewer lanes of the last block are idle
-        fits = more > wide // 2 and (more <= wide or p.tiles(tall, more) >= GEMM.busy_tiles)
-        if fits and _up(more, group) * best < _up(best, group) * more:
-            best = more
-    return Tiles("dense", "direct", tall, best, k_block, steps, p.in_place)
+    wide = _full_columns(p, tall, wide, run)
+    return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
+
+
+def _full_columns(p: TileProblem, tall: int, wide: int, run: int) -> int:
+    """About as many columns, in whole runs of windows, with the fewest idle lanes in the last
+    register block, which is two vectors wide."""
+    best, block = _whole_runs(wide, run), 2 * p.block.lanes
+    for columns in range(run, wide + wide // 3 + 1, run):
+        enough = columns <= wide or p.tiles(tall, columns) >= GEMM.busy_tiles
+        fewer = _up(columns, block) * best < _up(best, block) * columns
+        if columns > wide // 2 and enough and fewer:
+            best = columns
+    return best
 
 
 def _whole_runs(columns: int, run: int) -> int:
