@@ -175,14 +175,37 @@ def choose_tiling(
         blocks = prod([sizes[block] for block, _ in windows.values()])
         found = _dot_tiling(dot, order, free, sizes, blocks, table)
         return _in_windows(found, fixed_axes(kernel), windows)
-    held = sizes, parallel, folded, contiguous, width
+    apart = _folded_apart(order, free, sizes, folded, table)
+    held = sizes, parallel, [a for a in folded if a not in apart], contiguous, width
     short = None if windows else _short_fold(order, *held, table)
     found = short or _fold_tiling(*held, table, narrow)
+    if not any(free[n] & {*apart} and free[n] & {*found.axes} for n in order):
+        more = [power(sizes[a]) for a in apart]
+        found = replace(found, axes=(*apart, *found.axes), blocks=(*more, *found.blocks))
     found = replace(
         found, streaming=table.streaming, short=table.short_functions,
         unrolled=table.unrolled_fold, peeled=table.row_peel,
     )  # fmt: skip
     return _walking(found, sizes, parallel, folded, table)
+
+
+def _folded_apart(
+    order: Sequence[Node], free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+    folded: Sequence[int], table: GpuTable,
+) -> list[int]:  # fmt: skip
+    """Folded axes of few elements that no value shares with one of many: a program holds them.
+
+    A row's statistics beside a sum of many columns, along an axis of another name.
+    """
+    work = {a: max([prod([sizes[b] for b in free[n]]) for n in order if a in free[n]])
+            for a in folded}  # fmt: skip
+    most = max(work.values())
+    large = {a for a in folded if work[a] == most}
+    return [
+        a for a in folded
+        if a not in large and 1 < sizes[a] <= table.chunk_elements
+        and not any(a in free[n] and large & free[n] for n in order)
+    ]  # fmt: skip
 
 
 def _in_windows(tiling: Tiling, sizes: Sequence[int], windows: Mapping[int, Window]) -> Tiling:
