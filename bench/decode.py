@@ -229,7 +229,7 @@ def time_launches(size: Size, batch: int) -> None:
     from tests.codegen.cuda import time_plan
 
     kinds = ["REDUCE", "MAP", "CONTRACT", "FOLD", "ASSIGN"]
-    tables = {"default": time_plan.HOPPER}
+    tables = {name: time_plan.TABLES[name] for name in ("default", "many")}
     time_plan.time_all(our_schedule(size, batch), tables, kinds, 60, {"at": START})
 
 

@@ -46,6 +46,8 @@ class GpuTable:
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
     small_rows: int = 1024  # elements of short rows that a program takes together
+    many_rows: int = 0  # the same where programs are many more than enough; 0: no more than that
+    many: int = 8  # times what is enough, that programs are left then
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
     sector_bytes: int = 32  # that memory is read by: columns of a program have as many, at least
@@ -138,6 +140,11 @@ class GpuTable:
     def enough(self) -> int:
         """Programs that keep the machine busy."""
         return self.processors * self.programs
+
+    @property
+    def many_programs(self) -> int:
+        """Programs of which beginning them takes as long as what short ones do."""
+        return self.many * self.enough
 
 
 MOST_COMPILERS = 16  # processes of the host that compile at the same time
@@ -345,6 +352,8 @@ def _fold_tiling(
         rows = min(power(sizes[beside]), max(1, table.small_rows // block))
         while rows > 1 and programs // rows < table.enough:
             rows //= 2
+        while 2 * rows * block <= table.many_rows and programs >= 2 * rows * table.many_programs:
+            rows *= 2
         warps = _warps(rows * block, each, table.most_warps)
         if rows == 1:
             return Tiling((axis,), (block,), warps)

@@ -56,7 +56,8 @@ JOINED = {  # rows whose columns are added up: rows, warps, programs a processor
     for sizes in ((1, 8, 4, 1), (1, 8, 4, 2), (1, 8, 4, 3), (2, 16, 2, 1), (1, 4, 5, 1))
 }  # fmt: skip
 TABLES = {
-    "default": HOPPER, "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
+    "default": HOPPER, "many": replace(HOPPER, many_rows=4096, many=4),
+    "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
 }  # fmt: skip
 
 
