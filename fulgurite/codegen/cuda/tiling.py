@@ -186,9 +186,7 @@ def choose_tiling(
     held = sizes, parallel, [a for a in folded if a not in apart], contiguous, width
     short = None if windows else _short_fold(order, *held, table)
     found = short or _fold_tiling(*held, table, narrow)
-    if not any(free[n] & {*apart} and free[n] & {*found.axes} for n in order):
-        more = [power(sizes[a]) for a in apart]
-        found = replace(found, axes=(*apart, *found.axes), blocks=(*more, *found.blocks))
+    found = _beside(found, apart, order, free, sizes)
     found = replace(
         found, streaming=table.streaming, short=table.short_functions,
         unrolled=table.unrolled_fold, peeled=table.row_peel,
@@ -213,6 +211,17 @@ def _folded_apart(
         if a not in large and 1 < sizes[a] <= table.chunk_elements
         and not any(a in free[n] and large & free[n] for n in order)
     ]  # fmt: skip
+
+
+def _beside(
+    tiling: Tiling, apart: Sequence[int], order: Sequence[Node],
+    free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+) -> Tiling:  # fmt: skip
+    """The tile with dimensions for axes that no value shares with its own."""
+    if any(free[n] & {*apart} and free[n] & {*tiling.axes} for n in order):
+        return tiling
+    more = [power(sizes[a]) for a in apart]
+    return replace(tiling, axes=(*apart, *tiling.axes), blocks=(*more, *tiling.blocks))
 
 
 def _in_windows(tiling: Tiling, sizes: Sequence[int], windows: Mapping[int, Window]) -> Tiling:
@@ -349,11 +358,7 @@ def _fold_tiling(
         if beside is None:
             return Tiling((axis,), (block,), _warps(block, half, table.most_warps))
         programs = prod([sizes[a] for a in parallel])
-        rows = min(power(sizes[beside]), max(1, table.small_rows // block))
-        while rows > 1 and programs // rows < table.enough:
-            rows //= 2
-        while 2 * rows * block <= table.many_rows and programs >= 2 * rows * table.many_programs:
-            rows *= 2
+        rows = _rows_together(block, sizes[beside], programs, table)
         warps = _warps(rows * block, each, table.most_warps)
         if rows == 1:
             return Tiling((axis,), (block,), warps)
@@ -368,6 +373,16 @@ def _fold_tiling(
         columns //= 2
     block = min(rows, max(1, table.column_elements // columns))
     return Tiling((axis, beside), (block, columns), _warps(block * columns, 16, 8))
+
+
+def _rows_together(block: int, count: int, programs: int, table: GpuTable) -> int:
+    """How many rows, of so many, a program takes: few while programs are few."""
+    rows = min(power(count), max(1, table.small_rows // block))
+    while rows > 1 and programs // rows < table.enough:
+        rows //= 2
+    while 2 * rows * block <= table.many_rows and programs >= 2 * rows * table.many_programs:
+        rows *= 2
+    return rows
 
 
 def _dot_axes(

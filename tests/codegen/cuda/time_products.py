@@ -307,7 +307,7 @@ def main() -> None:
     gpu.cubins = cubins
     bad = run_checks(gpu, cases, begun + 0.7 * asked.seconds)
     print(f"{time.monotonic() - begun:.0f} s", flush=True)
-    clock = Clock(gpu, {})
+    clock = Clock(gpu)
     best: list[float] = []
     for work in works()[: asked.rows]:
         if time.monotonic() - begun > asked.seconds:
