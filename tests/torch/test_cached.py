@@ -255,7 +255,8 @@ def test_a_graph_that_torch_reads_with_dynamos_own_entry_is_lowered_under_its_op
     def graph(x: Any) -> Any:
         return (x.sin() @ x.t()).relu()
 
-    x, made = torch.randn(5, 5), []
+    x = torch.randn(5, 5)
+    made: list[Any] = []
     monkeypatch.setattr(cached.Kept, "__init__", _noting(cached.Kept.__init__, made))
     again(graph, x, options=options)
     read = pickle.loads(pickle.dumps(made[0]))
