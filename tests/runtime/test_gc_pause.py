@@ -57,7 +57,9 @@ def test_what_is_made_to_stay_is_not_walked_when_a_hold_ends() -> None:
         with held_back():
             kept = [[n] for n in range(10_000)]
             made_to_stay()
-        assert gc.isenabled() and not runs and not gc.get_freeze_count()
+        assert gc.isenabled(), "a hold that ends lets it run"
+        assert not runs, (runs, gc.get_threshold(), gc.get_count())
+        assert not gc.get_freeze_count(), gc.get_freeze_count()
         assert len(gc.get_objects(2)) > 10_000
         with held_back():
             more = [[n] for n in range(10_000)]

@@ -122,8 +122,9 @@ class Launch:
                 self, text=f"{head}{start}lock, {names}):\n{held}",
                 arguments=(lock_word(), *self.arguments),
             )  # fmt: skip
-        inner = "".join([f"    {line}\n" for line in lines.splitlines()])
-        text = f"{head}{start}lock, {names}):\n    if tl.load(lock) == 0:\n{inner}"
+        reads = _reads(self.arguments)  # a name has one type inside a branch and before it
+        inner = "".join([f"    {line}\n" for line in lines.removeprefix(reads).splitlines()])
+        text = f"{head}{start}lock, {names}):\n{reads}    if tl.load(lock) == 0:\n{inner}"
         return replace(self, text=text, arguments=(lock_word(), *self.arguments))
 
 
@@ -211,10 +212,15 @@ def variable(short: str, name: str) -> Argument:
 
 def with_variables(text: str, arguments: Sequence[Argument]) -> str:
     """The text of a kernel that first reads the variables among its arguments."""
-    names = [a.name for a in arguments if a.source == VARIABLE]
     head, start, rest = text.rpartition("def kernel(")
     given, end, body = rest.partition("):\n")
-    return "".join([head, start, given, end, *[f"    {n} = tl.load({n})\n" for n in names], body])
+    return "".join([head, start, given, end, _reads(arguments), body])
+
+
+def _reads(arguments: Sequence[Argument]) -> str:
+    """The lines that put the value of each variable in the place of its address."""
+    names = [a.name for a in arguments if a.source == VARIABLE]
+    return "".join([f"    {n} = tl.load({n})\n" for n in names])
 
 
 def number(name: str, value: int) -> Argument:
