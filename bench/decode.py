@@ -99,8 +99,10 @@ def our_step(size: Size, p: dict[str, Any], caches: list[Any]) -> Callable[..., 
     return step
 
 
-def torch_loop(size: Size, batch: int, device: str, start: int, graphed: bool) -> Loop:
-    """The same in torch, eager or as a captured graph."""
+def torch_loop(
+    size: Size, batch: int, device: str, start: int, graphed: bool, compiled: bool = False
+) -> Loop:
+    """The same in torch, eager or as a captured graph, of compiled kernels where asked for."""
     import torch
     from torch.nn import functional
 
@@ -143,16 +145,16 @@ def torch_loop(size: Size, batch: int, device: str, start: int, graphed: bool) -
         place.fill_(start)
         seen.clear()
 
-    run = step
+    run = torch.compile(step) if compiled else step
     if graphed:
-        side = torch.cuda.Stream()
+        side, plain = torch.cuda.Stream(), run
         with torch.no_grad(), torch.cuda.stream(side):
-            step()
-            step()
+            plain()
+            plain()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph):
-            step()
+            plain()
         run = graph.replay
 
     def advance() -> None:
@@ -191,18 +193,16 @@ def limit_us(size: Size, batch: int, place: int) -> float:
     return 2 * (rows * size.width + cache) / RATE * 1e6
 
 
-def show_launches(size: Size, batch: int) -> None:
-    """Print our launches of a token: kind, floor of its memory, its largest param, grids."""
+def our_schedule(size: Size, batch: int) -> Any:
+    """The kernels of a token, over memory that does not exist."""
     from fulgurite.core.dtype import dtype_of
     from fulgurite.core.ops.leaf import new_buffer
     from fulgurite.tensor import wrap
     from tests.codegen.cuda import time_plan
-    from tests.runtime.cuda import fake
 
     def empty(shape: tuple[int, ...], dtype: str) -> Any:
         return wrap(new_buffer(shape, dtype_of(dtype)))
 
-    fake.install()
     shape = 2, batch, max(1, size.width // 64), size.length, 64
     with fg.config(device="reference"):
         model = our_model("gpt2", size).state_dict()
@@ -212,7 +212,25 @@ def show_launches(size: Size, batch: int) -> None:
         place = fg.Var("at", 0, size.length - 1).bind(START)
         found = our_step(size, p, caches)(empty((batch,), "int64"), place)
         over = [(node, 1 + number) for number, node in enumerate(before)]
-        time_plan.show_launches(time_plan.scheduled([found, *caches], over))
+        return time_plan.scheduled([found, *caches], over)
+
+
+def show_launches(size: Size, batch: int) -> None:
+    """Print our launches of a token: kind, floor of its memory, its largest param, grids."""
+    from tests.codegen.cuda import time_plan
+    from tests.runtime.cuda import fake
+
+    fake.install()
+    time_plan.show_launches(our_schedule(size, batch))
+
+
+def time_launches(size: Size, batch: int) -> None:
+    """Print what each of our launches of a token takes, alone and all in order."""
+    from tests.codegen.cuda import time_plan
+
+    kinds = ["REDUCE", "MAP", "CONTRACT", "FOLD", "ASSIGN"]
+    tables = {name: time_plan.TABLES[name] for name in ("default", "many")}
+    time_plan.time_all(our_schedule(size, batch), tables, kinds, 60, {"at": START})
 
 
 def main() -> None:
@@ -224,16 +242,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--list", action="store_true", help="our launches; needs no GPU")
+    parser.add_argument("--times", action="store_true", help="what each of our launches takes")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile's kernels, too")
     asked = parser.parse_args()
     size = (TINY if asked.tiny else SIZES)["gpt2"]
     start = min(START, size.length // 4)
     tokens = min(asked.tokens, size.length - start - 1)
-    if not asked.list:
+    if not asked.list and not asked.times:
         print("| batch | system | us a token | tokens/s | over the limit | tokens as torch's |")
         print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for batch in map(int, asked.batches.split(",")):
         if asked.list:
             show_launches(size, batch)
+            continue
+        if asked.times:
+            time_launches(size, batch)
             continue
         limit = limit_us(size, batch, start + tokens // 2)
         loops: dict[str, Callable[[], Loop]] = {}
@@ -241,6 +264,10 @@ def main() -> None:
             if asked.device != "cpu":
                 loops["torch, graph"] = lambda b=batch: torch_loop(
                     size, b, asked.device, start, True
+                )  # type: ignore[misc]
+            if asked.compiled:
+                loops["torch.compile, graph"] = lambda b=batch: torch_loop(
+                    size, b, asked.device, start, True, True
                 )  # type: ignore[misc]
             loops["torch"] = lambda b=batch: torch_loop(size, b, asked.device, start, False)  # type: ignore[misc]
         loops["ours"] = lambda b=batch: ours(size, b, asked.device, start)  # type: ignore[misc]

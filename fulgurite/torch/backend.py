@@ -17,7 +17,7 @@ from torch import fx
 from ..config import Options
 from ..errors import ArgumentError
 from .attention_calls import unify_attention
-from .cached import Kept, keeping
+from .cached import Kept, is_kept, keeping
 from .graph import Graph
 from .table import TABLE, name_of
 
@@ -96,7 +96,8 @@ def decompositions() -> dict[Any, Any]:
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """A graph of ATen operators as a callable."""
     _donate_nothing()
-    return Kept(module.graph, "", Graph(module.graph, options).callable())
+    call = Graph(module.graph, options).callable()
+    return Kept(module.graph, "", call, options, is_kept(options) or "")
 
 
 def _donate_nothing() -> None:

@@ -67,9 +67,12 @@ class NotKept(BypassAOTAutogradCache):  # type: ignore[misc]  # torch's has no t
 class Kept(OutputCode):  # type: ignore[misc]  # nor has this
     """A compiled graph as torch's cache keeps it: as text, until it is called for."""
 
-    def __init__(self, graph: fx.Graph | None, text: str, call: Any) -> None:
+    def __init__(
+        self, graph: fx.Graph | None, text: str, call: Any, options: dict[str, Any], build: str
+    ) -> None:
         super().__init__()
         self.graph, self.text, self.call = graph, text, call
+        self.options, self.build = options, build
         self._boxed_call = True  # of the object: `torch._dynamo.disable` copies those
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
@@ -79,14 +82,19 @@ class Kept(OutputCode):  # type: ignore[misc]  # nor has this
         """Nothing: the copy that torch asks this of has text already."""
 
     def __reduce__(self) -> Any:
-        return Kept, (None, self.text if self.graph is None else written(self.graph), None)
+        text = self.text if self.graph is None else written(self.graph)
+        return Kept, (None, text, None, self.options, self.build)
 
     def post_compile(self, *_: Any) -> None:
-        """Lower a graph that was read."""
+        """Lower a graph that was read: under the options of whoever asked for it by our key, or,
+        where torch read it with dynamo's own entry (`caching_precompile`), under those kept."""
         if self.call is None:
             now = _now.get()
-            assert now is not None, "our entries are found by our key alone"
-            self.call = Graph(read(self.text), now[1]).callable()
+            if now is None and self.build != is_kept(self.options):
+                raise RuntimeError(
+                    "other sources of fulgurite kept this graph"
+                )  # torch traces anew
+            self.call = Graph(read(self.text), now[1] if now else self.options).callable()
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """No kernel of ours is in torch's bundles."""

@@ -97,10 +97,10 @@ class Segment:
         self.makers = [self._maker(self.made[i], self.roots[self.places[i]]) for i in firsts]
         plain = all(m.dense for m in (*self.layouts, *self.made)) and not self.random
         plain = plain and not self.again and not any(m.conjugate for m in self.layouts)
+        self._in_order = self.home.ordered(self._results)
+        self.run: Run = self._slow
         if self.program is not None and plain:
-            self.run: Run = self.home.ordered(self._quick())
-        else:
-            self.run = self.home.ordered(self._slow)
+            self.run = self.home.ordered(self._quick())
         numbers = [i for i, node in enumerate(self.inputs)
                    if not is_at(lowering.known(node), self.home.torch)]  # fmt: skip
         if numbers:
@@ -159,22 +159,29 @@ class Segment:
         return run
 
     def _slow(self, tensors: Sequence[Any]) -> list[Any]:
-        """A call of any plan: memory in any layout, random numbers, host steps."""
+        """A call of any plan: memory in any layout, random numbers, host steps.
+
+        What torch itself does here is before or behind the part that is ordered with its stream.
+        """
         tensors = [
             t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else restrided(t, m)
             for t, m in zip(map(_resolved, tensors), self.layouts, strict=True)
         ]
         place = self.home.torch
         key = torch.empty(1, dtype=torch.int64, device=place).random_() if self.random else None
-        if self.program is not None:
-            made = self._launched(tensors, key)
-        else:
-            made = self._executed(self._buffers(tensors, key))
+        made = self._in_order([*tensors, key])
         found = [made[place] for place in self.places]
         for i in self.again:  # one value that is two results, which may differ in layout
             layout = self.made[i]
             found[i] = found[i].as_strided(layout.size, layout.stride).clone()
         return found
+
+    def _results(self, given: Sequence[Any]) -> list[Any]:
+        """Results of the plan; the key of random numbers is the last that is given."""
+        *tensors, key = given
+        if self.program is None:
+            return self._executed(self._buffers(tensors, key))
+        return self._launched(tensors, key)
 
     def _launched(self, tensors: Sequence[Any], key: Any) -> list[Any]:
         """Results of one launch, in memory that torch has just allocated."""

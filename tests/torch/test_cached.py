@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -244,3 +245,32 @@ def test_other_sources_of_the_table_are_another_key(options: dict[str, Any]) -> 
         store = store_for(current())
     assert store is not None
     assert cached.is_kept(options) == build_of(store, whole=True) != build_of(store)
+
+
+def test_a_graph_that_torch_reads_with_dynamos_own_entry_is_lowered_under_its_options(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`caching_precompile` of torch reads our entries without asking for them by our key."""
+
+    def graph(x: Any) -> Any:
+        return (x.sin() @ x.t()).relu()
+
+    x, made = torch.randn(5, 5), []
+    monkeypatch.setattr(cached.Kept, "__init__", _noting(cached.Kept.__init__, made))
+    again(graph, x, options=options)
+    read = pickle.loads(pickle.dumps(made[0]))
+    assert read.call is None and cached._now.get() is None
+    read.post_compile()
+    torch.testing.assert_close(read([x])[0], graph(x))
+    older = pickle.loads(pickle.dumps(made[0]))
+    older.build = "of other sources"
+    with pytest.raises(RuntimeError, match="other sources"):  # what torch catches, and traces anew
+        older.post_compile()
+
+
+def _noting(function: Callable[..., None], made: list[Any]) -> Callable[..., None]:
+    def init(self: Any, *args: Any) -> None:
+        function(self, *args)
+        made.append(self)
+
+    return init

@@ -80,23 +80,51 @@ def test_values_that_a_plan_only_hands_on_are_copied(on_gpu: ctypes.CDLL) -> Non
     assert one.tolist() == [1, 1, 1] and two.tolist() == [0, 1, 2]
 
 
-def test_our_stream_follows_torchs_and_leads_it(
-    on_gpu: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[tuple[str, int]] = []
+@pytest.fixture
+def order(on_gpu: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens, in its order: waits between the streams, and what torch does in its own."""
+    found: list[str] = []
+
+    def note(where: type, name: str) -> None:
+        known = getattr(where, name)
+
+        def noted(*given: Any, **named: Any) -> Any:
+            found.append(name)
+            return known(*given, **named)
+
+        monkeypatch.setattr(where, name, noted)
+
     for name in ("follow", "lead"):
-        known = getattr(CudaDevice, name)
+        note(CudaDevice, name)
+    for name in ("random_", "copy_", "clone"):
+        note(torch.Tensor, name)
+    return found
 
-        def noted(device: CudaDevice, stream: int, name: str = name, known: Any = known) -> None:
-            order.append((name, stream))
-            known(device, stream)
 
-        monkeypatch.setattr(CudaDevice, name, noted)
+def test_our_stream_follows_torchs_and_leads_it(on_gpu: ctypes.CDLL, order: list[str]) -> None:
     call, x = compiled(lambda x: x + 1), torch.zeros(3)
+    call(x)
     for _ in range(2):
+        order.clear()
         before = on_gpu.fake_count(b"launches")
         assert call(x).tolist() == [1, 1, 1] and on_gpu.fake_count(b"launches") == before + 1
-    assert order == [("follow", 0), ("lead", 0)] * 2
+        assert order == ["follow", "lead"]
+
+
+def test_what_torch_does_for_a_call_is_not_between_the_waits(order: list[str]) -> None:
+    call = compiled(lambda x: (F.dropout(x, 0.5, training=True), x * 2, (x * 2).clone()))
+    call(torch.ones(4, 4))
+    order.clear()
+    call(torch.ones(4, 4))
+    assert order == ["random_", "follow", "lead", "clone"]
+    x = torch.ones(4, 5, requires_grad=True)
+    call = compiled(lambda x: torch.tanh(x) * 2)
+    call(x).backward(torch.ones(4, 5))
+    y = call(x)
+    order.clear()
+    y.backward(torch.ones(5, 4).T)  # another layout than the graph's
+    start = order.index("copy_")
+    assert order[start : start + 3] == ["copy_", "follow", "lead"]
 
 
 def test_a_graph_is_at_home_where_its_tensors_are(library: ctypes.CDLL) -> None:  # noqa: F811

@@ -25,6 +25,7 @@ _FEATURES = {
 }  # fmt: skip
 EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
 _AMX = frozenset({"amx_tile", "amx_bf16", "amx_int8"})
+_HALVES = {("AuthenticAMD", "25")}  # vendor and family: Zen 4
 _ASKED = (*_AVX512, "avx2", "fma", "f16c", "avx512_vnni", "avx_vnni", "avx512_bf16", *_AMX)
 
 
@@ -35,6 +36,7 @@ class Target:
     arch: str  # x86_64 or aarch64
     vectors: str  # avx512, avx2, sse2 or neon
     features: frozenset[str] = frozenset()  # by the names Linux gives them
+    halves: bool = False  # is an instruction on 512 bits two on 256?
 
     @property
     def lanes(self) -> int:
@@ -60,7 +62,8 @@ class Target:
     @property
     def settings(self) -> str:
         """All that text and code depend on, as part of a key."""
-        return f"{self.arch} {self.vectors} {sorted(self.features)} {tuple(machine(self))}"
+        found = f"{self.arch} {self.vectors} {sorted(self.features)} {tuple(machine(self))}"
+        return f"{found} in halves" if self.halves else found
 
 
 class Machine(NamedTuple):
@@ -86,7 +89,8 @@ def target(wish: str = "auto") -> Target:
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
     if arch != "x86_64":
         return Target(arch, "neon")
-    found = _flags() & set(_ASKED)
+    told = _cpuinfo()
+    found = set(told.get("flags", "").split()) & set(_ASKED)
     best = "sse2"
     if {"avx2", "fma", "f16c"} <= found:
         best = "avx512" if set(_AVX512) <= found else "avx2"
@@ -97,7 +101,8 @@ def target(wish: str = "auto") -> Target:
     if chosen == "avx2":
         narrow = [f for f in found - _AMX if not f.startswith("avx512")]
         return Target(arch, chosen, frozenset(narrow))
-    return Target(arch, chosen, frozenset(found if may_use_tiles(found) else found - _AMX))
+    kept = frozenset(found if may_use_tiles(found) else found - _AMX)
+    return Target(arch, chosen, kept, (told.get("vendor_id"), told.get("cpu family")) in _HALVES)
 
 
 def may_use_tiles(features: set[str]) -> bool:
@@ -110,15 +115,19 @@ def may_use_tiles(features: set[str]) -> bool:
     return int(ctypes.CDLL(None).syscall(arch_prctl, request, tile_data)) == 0
 
 
-def _flags() -> set[str]:
+def _cpuinfo() -> dict[str, str]:
+    """What Linux says of the first processor."""
+    found: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo", "rb") as lines:  # text imports a codec: see forks.py
             for line in lines:
-                if line.startswith(b"flags"):
-                    return set(line.partition(b":")[2].decode("ascii", "ignore").split())
+                name, _, value = line.decode("ascii", "ignore").partition(":")
+                found[name.strip()] = value.strip()
+                if name.startswith("flags"):
+                    break
     except OSError:
         pass
-    return set()
+    return found
 
 
 def hardware(vectors: str = "auto") -> str:

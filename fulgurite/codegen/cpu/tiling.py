@@ -73,6 +73,23 @@ class StreamTiling:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowRates:
+    """What windows of a convolution cost on a kind of processor, in multiply-adds of a vector that
+    it could do meanwhile; by lanes one step apart, two, or further."""
+
+    pack: tuple[float, float, float]  # the pieces of a vector, their places and masks (im2col)
+    load: tuple[float, float]  # the same for a register block of a direct convolution
+    line: float  # a line of the left operand, which a direct convolution does not pack
+
+
+WINDOW_RATES = {  # by the vectors of a target, and whether they are halves; measured: decision 0160
+    ("avx512", False): WindowRates(pack=(12.5, 40.0, 40.0), load=(0.5, 2.0), line=5.0),
+    ("avx512", True): WindowRates(pack=(12.5, 35.0, 35.0), load=(2.5, 6.0), line=30.0),
+    ("avx2", False): WindowRates(pack=(8.5, 32.0, 32.0), load=(1.2, 6.5), line=5.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class GemmTiling:
     """What GEMM and convolution plans are chosen by, and their micro-kernels made of."""
 
@@ -102,9 +119,7 @@ class GemmTiling:
     pack_instructions: float = 2.0  # a load and a store
     transpose_instructions: float = 4.0  # the same through a square of registers
     pack_vnni_instructions: float = 3.5  # bytes of four steps of k side by side
-    pack_window_instructions: float = 9.0  # the pieces of a window, their places and masks
-    direct_line_instructions: float = 30.0  # a line of the left operand, of which few rows come
-    direct_load_instructions: tuple[float, ...] = (2.0, 5.0)  # of lanes one step apart, and two
+    broadcast_instructions: float = 0.1  # a number of the left operand, beside multiply-adds
 
     # operands that are read in place
     few_rows: int = 8  # too few to pay for packing the columns

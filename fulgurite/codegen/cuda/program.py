@@ -41,7 +41,7 @@ from .analysis import (
     stored_type,
 )
 from .scope import Scope
-from .source import Argument, Launch, Place
+from .source import Launch, Place
 from .spelling import (
     INT32_LIMIT,
     combine,
@@ -172,13 +172,10 @@ class TileProgram:
         ]
         if self.checks:
             arguments += [source.error_words(), source.lock_word()]
-        arguments += [
-            Argument(short, "i64", False, source.VARIABLE, name)
-            for name, short in self.variables.items()
-        ]
+        arguments += [source.variable(short, name) for name, short in self.variables.items()]
         arguments += [source.number(name, value) for value, name in self.numbers.items()]
         head = f"@triton.jit\ndef kernel({', '.join(a.name for a in arguments)}):"
-        text = f"{definitions(body)}{head}\n{body}\n"
+        text = source.with_variables(f"{definitions(body)}{head}\n{body}\n", arguments)
         warps, stages = self.tiling.warps, self.tiling.stages
         return Launch(text, "kernel", grid, warps, stages, tuple(arguments))
 

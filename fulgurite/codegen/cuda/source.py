@@ -2,12 +2,13 @@
 
 A kernel is one or more launches, in order; each is one function of Triton text with a grid of
 programs. Arguments are params (inputs, then outputs), places in a workspace that the launches
-share, the error words, variables, and numbers. Numbers (sizes, strides, counts) and grids are no
-part of the text: kernels of other shapes are often compiled once. The error words are two int64:
-1 if a checked index was outside its axis, and the size of that axis. The lock is a word of the
-GPU's memory that such a check sets too: a guarded launch does nothing while it is set. Flags are
-words by which programs of a launch wait for each other: 0 before it and after it. They are one for
-all launches, so one that has flags has a workspace too, which orders it behind others that have.
+share, the error words, words of memory that hold variables, and numbers. Numbers (sizes, strides,
+counts) and grids are no part of the text: kernels of other shapes are often compiled once. The
+error words are two int64: 1 if a checked index was outside its axis, and the size of that axis. The
+lock is a word of the GPU's memory that such a check sets too: a guarded launch does nothing while
+it is set. Flags are words by which programs of a launch wait for each other: 0 before it and after
+it. They are one for all launches, so one that has flags has a workspace too, which orders it behind
+others that have.
 Params begin at multiples of 16 bytes; the workspace at one of 256.
 """
 
@@ -201,6 +202,19 @@ def tensor_map(name: str, spec: TensorMap) -> Argument:
     """A tensor that the copy engine reads blocks of."""
     kind = " ".join(map(str, ("tensor", _TYPES[spec.dtype], *spec.block)))
     return Argument(name, kind, False, TENSOR, spec)
+
+
+def variable(short: str, name: str) -> Argument:
+    """A variable: a word of memory, so that a graph need not be told of its value."""
+    return Argument(short, "*i64", False, VARIABLE, name)
+
+
+def with_variables(text: str, arguments: Sequence[Argument]) -> str:
+    """The text of a kernel that first reads the variables among its arguments."""
+    names = [a.name for a in arguments if a.source == VARIABLE]
+    head, start, rest = text.rpartition("def kernel(")
+    given, end, body = rest.partition("):\n")
+    return "".join([head, start, given, end, *[f"    {n} = tl.load({n})\n" for n in names], body])
 
 
 def number(name: str, value: int) -> Argument:

@@ -46,6 +46,8 @@ class GpuTable:
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
     small_rows: int = 1024  # elements of short rows that a program takes together
+    many_rows: int = 0  # the same where programs are many more than enough; 0: no more than that
+    many: int = 8  # times what is enough, that programs are left then
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
     sector_bytes: int = 32  # that memory is read by: columns of a program have as many, at least
@@ -139,6 +141,11 @@ class GpuTable:
         """Programs that keep the machine busy."""
         return self.processors * self.programs
 
+    @property
+    def many_programs(self) -> int:
+        """Programs of which beginning them takes as long as what short ones do."""
+        return self.many * self.enough
+
 
 MOST_COMPILERS = 16  # processes of the host that compile at the same time
 HOPPER = GpuTable()
@@ -175,14 +182,46 @@ def choose_tiling(
         blocks = prod([sizes[block] for block, _ in windows.values()])
         found = _dot_tiling(dot, order, free, sizes, blocks, table)
         return _in_windows(found, fixed_axes(kernel), windows)
-    held = sizes, parallel, folded, contiguous, width
+    apart = _folded_apart(order, free, sizes, folded, table)
+    held = sizes, parallel, [a for a in folded if a not in apart], contiguous, width
     short = None if windows else _short_fold(order, *held, table)
     found = short or _fold_tiling(*held, table, narrow)
+    found = _beside(found, apart, order, free, sizes)
     found = replace(
         found, streaming=table.streaming, short=table.short_functions,
         unrolled=table.unrolled_fold, peeled=table.row_peel,
     )  # fmt: skip
     return _walking(found, sizes, parallel, folded, table)
+
+
+def _folded_apart(
+    order: Sequence[Node], free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+    folded: Sequence[int], table: GpuTable,
+) -> list[int]:  # fmt: skip
+    """Folded axes of few elements that no value shares with one of many: a program holds them.
+
+    A row's statistics beside a sum of many columns, along an axis of another name.
+    """
+    work = {a: max([prod([sizes[b] for b in free[n]]) for n in order if a in free[n]])
+            for a in folded}  # fmt: skip
+    most = max(work.values())
+    large = {a for a in folded if work[a] == most}
+    return [
+        a for a in folded
+        if a not in large and 1 < sizes[a] <= table.chunk_elements
+        and not any(a in free[n] and large & free[n] for n in order)
+    ]  # fmt: skip
+
+
+def _beside(
+    tiling: Tiling, apart: Sequence[int], order: Sequence[Node],
+    free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+) -> Tiling:  # fmt: skip
+    """The tile with dimensions for axes that no value shares with its own."""
+    if any(free[n] & {*apart} and free[n] & {*tiling.axes} for n in order):
+        return tiling
+    more = [power(sizes[a]) for a in apart]
+    return replace(tiling, axes=(*apart, *tiling.axes), blocks=(*more, *tiling.blocks))
 
 
 def _in_windows(tiling: Tiling, sizes: Sequence[int], windows: Mapping[int, Window]) -> Tiling:
@@ -319,9 +358,7 @@ def _fold_tiling(
         if beside is None:
             return Tiling((axis,), (block,), _warps(block, half, table.most_warps))
         programs = prod([sizes[a] for a in parallel])
-        rows = min(power(sizes[beside]), max(1, table.small_rows // block))
-        while rows > 1 and programs // rows < table.enough:
-            rows //= 2
+        rows = _rows_together(block, sizes[beside], programs, table)
         warps = _warps(rows * block, each, table.most_warps)
         if rows == 1:
             return Tiling((axis,), (block,), warps)
@@ -336,6 +373,16 @@ def _fold_tiling(
         columns //= 2
     block = min(rows, max(1, table.column_elements // columns))
     return Tiling((axis, beside), (block, columns), _warps(block * columns, 16, 8))
+
+
+def _rows_together(block: int, count: int, programs: int, table: GpuTable) -> int:
+    """How many rows, of so many, a program takes: few while programs are few."""
+    rows = min(power(count), max(1, table.small_rows // block))
+    while rows > 1 and programs // rows < table.enough:
+        rows //= 2
+    while 2 * rows * block <= table.many_rows and programs >= 2 * rows * table.many_programs:
+        rows *= 2
+    return rows
 
 
 def _dot_axes(

@@ -27,6 +27,7 @@ from ...core.ops.leaf import SINK
 from ...core.passes import show
 from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Affine
+from ...graph.ir.bodies import rename_axes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, nearest
 from .tables import SplitTable
@@ -272,7 +273,9 @@ class _Splitter:
                 memory = self.memory(inner, count * results)
                 at = (where[0], (*where[1], (block, results)))
                 axes = (*sorted(kept), block)
-                stores.append(make(STORE, void, (self.now(fold),), (memory, at, "set", axes)))
+                value = self.now(fold)
+                value = _with_whole_folds(value, axis, block + 1) if fold in group else value
+                stores.append(make(STORE, void, (value,), (memory, at, "set", axes)))
                 at = (where[0], (*inner_terms, (further, results)))
                 blocks[fold] = make(LOAD, inner, (), (memory, at, ()))
             return blocks[fold]
@@ -283,9 +286,10 @@ class _Splitter:
             about = self.now(moment.about, {**self.done, **values})
             moved = moment.moved(fold.arg[1], elements, about, in_blocks)
             values[fold] = combined("add", moved, further, fold.dtype)
+        apart = any(n.op is FOLD and block + 1 in n.arg[1] for n in toposort(stores))
+        axes = (*self.kernel.axes, count, *[self.sizes[axis]] * apart)
         self.parts.append(Part(
-            IndexKernel((*self.kernel.axes, count), SINK(*stores), self.kernel.divisions),
-            {axis: (block, steps)},
+            IndexKernel(axes, SINK(*stores), self.kernel.divisions), {axis: (block, steps)},
         ))  # fmt: skip
         return values, count
 
@@ -400,6 +404,24 @@ class _Splitter:
     def memory(self, dtype: DType, count: int) -> int:
         self.shared.append((dtype, count))
         return self.params + len(self.shared) - 1
+
+
+def _with_whole_folds(fold: Node, axis: int, fresh: int) -> Node:
+    """A fold of a window, above folds of the whole axis: those have another name for it.
+
+    They are too short to be split (a row's maximum and sum in a softmax above many columns), so
+    every block has its own.
+    """
+    done: dict[Node, Node] = {}
+    for node in toposort(fold.src):
+        made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
+        if node.op is FOLD and axis in node.arg[1]:
+            name, axes, *more = node.arg
+            arg = (name, tuple([fresh if a == axis else a for a in axes]), *more)
+            body = rename_axes(made.src[0], {axis: fresh})
+            made = make(FOLD, node.dtype, (body, *made.src[1:]), arg)
+        done[node] = made
+    return make(FOLD, fold.dtype, tuple([done[s] for s in fold.src]), fold.arg)
 
 
 def _steps(size: int, total: int, table: SplitTable) -> int:

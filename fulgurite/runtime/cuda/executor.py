@@ -214,6 +214,42 @@ class ErrorWords:
         self.device.discard(self.pinned)
 
 
+class Variables:
+    """The values of a plan's variables in memory of the GPU, where kernels read them.
+
+    A value that changes with every run is one copy of a few bytes, in order with the kernels; as an
+    argument it would be told to each node of a graph that reads it.
+    """
+
+    def __init__(self, device: CudaDevice, names: Sequence[str]) -> None:
+        self.device, self.places = device, {name: i for i, name in enumerate(names)}
+        self.words = (ctypes.c_int64 * max(1, len(names)))()
+        self.memory = device.taken(ctypes.sizeof(self.words)) if names else None
+        self.given = False
+
+    @property
+    def addresses(self) -> dict[Key, int]:
+        """Where each variable is."""
+        start = self.memory.address if self.memory is not None else 0
+        return {f".{name}": start + 8 * place for name, place in self.places.items()}
+
+    def give(self, values: Mapping[str, int]) -> None:
+        """Let kernels that are launched from here on see these values."""
+        changed = not self.given
+        for name, value in values.items():
+            place = self.places.get(name)
+            if place is not None and self.words[place] != value:
+                self.words[place] = value
+                changed = True
+        if changed and self.memory is not None:
+            self.given, device = True, self.device
+            device.enter()  # the driver has a copy of pageable memory when the call returns
+            cuda.copy_in(
+                device.driver, self.memory.address, ctypes.addressof(self.words),
+                ctypes.sizeof(self.words), device.stream,
+            )  # fmt: skip
+
+
 class Begun:
     """Whether a run that writes over its inputs has begun to, and who names its lines."""
 
@@ -259,13 +295,15 @@ class Frame:
 
     __slots__ = (
         "begun", "errors", "fixed", "made", "main", "memory", "offsets", "repeated", "seen",
-        "workspace",
+        "variables", "workspace",
     )  # fmt: skip
 
     def __init__(
         self, parts: list[Launches | None], arena: CudaBuffer, workspace: CudaBuffer,
         errors: ErrorWords, offsets: Mapping[int, int], fixed: Mapping[Key, int],
+        variables: Variables,
     ) -> None:  # fmt: skip
+        self.variables = variables
         self.memory, self.workspace, self.errors = arena, workspace, errors
         self.offsets = offsets  # of slots in the arena
         self.fixed = fixed  # addresses that never change
@@ -369,8 +407,7 @@ class CudaProgram:
         for place, input_ in self.schedule.aliases:
             results[place] = inputs[input_]
             frame.set(place, inputs[input_].address)
-        for name in self.names:
-            frame.set(f".{name}", values[name])
+        frame.variables.give({name: values[name] for name in self.names})
         saved: dict[int, Buffer] = {}
         if self.taken and self.host_items:
             saved = saved_copies(device, self.schedule, inputs)
@@ -411,8 +448,7 @@ class CudaProgram:
             frame.set(place, buffer.address)
         for place, buffer in results.items():
             frame.set(place, buffer.address)
-        for name in self.names:
-            frame.set(f".{name}", values[name])
+        frame.variables.give({name: values[name] for name in self.names})
         self.run_frame(frame, inputs, results, values)
         self.release(frame)
 
@@ -534,7 +570,9 @@ class CudaProgram:
         fixed |= {place: number.address for place, number in self.constants.items()}
         fixed |= {ROOM: workspace.address, ERROR: errors.pinned.address}
         fixed |= {LOCK: device.lock.address, FLAGS: device.flags.address}
-        return Frame(self._parts(), arena, workspace, errors, layout.offsets, fixed)
+        variables = Variables(device, self.names)
+        fixed |= variables.addresses
+        return Frame(self._parts(), arena, workspace, errors, layout.offsets, fixed, variables)
 
     def _parts(self, runs: int = 0) -> list[Launches | None]:
         """Launches for each segment, as if they had run before so many times."""
@@ -626,12 +664,13 @@ class CudaProgram:
         whole = not any([place in self.symbolic for place in self.outputs])
         if not straight or not whole or bool(self.taken) != in_place:
             return None
-        wanted = list(self.schedule.outputs)
-        return self if sorted(wanted) == sorted({*self.fresh, *self.taken}) else None
+        wanted = self.schedule.outputs  # memory may also be taken by what is assigned again later
+        is_each_once = len({*wanted}) == len(wanted)
+        return self if is_each_once and {*wanted} <= {*self.fresh, *self.taken} else None
 
     def places_of(self, names: Sequence[str]) -> list[Any]:
-        """The keys under which a frame has the values of these variables."""
-        return [f".{name}" for name in names]
+        """The keys under which a frame is given the values of these variables."""
+        return list(names)
 
     def launch(
         self, addresses: list[int], values: Sequence[int] = (), places: Sequence[Any] = ()
@@ -697,7 +736,9 @@ class CudaProgram:
         A steady step is a look-up by addresses and a `cuGraphLaunch` for each segment.
         """
         device = self.device
-        key = (*addresses, *values, *fresh)
+        if values:
+            frame.variables.give(dict(zip(places, values, strict=True)))
+        key = (*addresses, *fresh)
         arguments = frame.repeated.get(key)
         if arguments is not None and arguments.graphs and device.times is None and self.over < 0:
             run.begun = True
@@ -710,8 +751,6 @@ class CudaProgram:
         if arguments is None:
             arguments = self._arguments(frame, key)
             put = arguments.set
-            for place, value in zip(places, values, strict=True):
-                put(place, value)
             for place, address in enumerate(addresses):
                 put(place, address)
             for place, input_ in self.schedule.aliases:

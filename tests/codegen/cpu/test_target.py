@@ -70,6 +70,20 @@ def test_narrower_vectors_bring_no_feature_of_wider_ones(monkeypatch: pytest.Mon
     assert target("sse2") == Target("x86_64", "sse2")
 
 
+@pytest.mark.parametrize(
+    ("vendor", "family", "halves"),
+    [("AuthenticAMD", 25, True), ("AuthenticAMD", 26, False), ("GenuineIntel", 6, False)],
+)
+def test_one_family_has_wide_vectors_in_halves(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, family: int, halves: bool
+) -> None:
+    told = f"processor : 0\nvendor_id : {vendor}\ncpu family : {family}\nflags : {WIDE}\n"
+    _machine(monkeypatch, "x86_64", WIDE)
+    monkeypatch.setattr(builtins, "open", lambda *_: io.BytesIO(told.encode()))
+    assert target().halves == halves
+    assert not target("avx2").halves
+
+
 def test_another_architecture_has_its_own_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     _machine(monkeypatch, "arm64", None)
     assert target() == target("avx2") == Target("aarch64", "neon")

@@ -247,6 +247,7 @@ def _launch(
     shuffled: random.Random,
 ) -> None:  # fmt: skip
     arguments: dict[str, Any] = {}
+    words: list[Array] = []  # memory of variables
     for one in launch.arguments:
         kind, value = tl.str_to_ty(one.type, None), one.value
         assert not isinstance(value, source.TensorMap), "there is no interpreter for Gluon"
@@ -254,9 +255,12 @@ def _launch(
             data = np.array([params[int(value)]], np.uint64)
         elif one.source in bases:
             data = np.array([bases[one.source] + int(value)], np.uint64)
+        elif one.source == source.VARIABLE:
+            word = np.array([values[str(value)]], np.int64)
+            words.append(word)
+            data = np.array([word.ctypes.data], np.uint64)
         else:
-            known = values[str(value)] if one.source == source.VARIABLE else int(value)
-            data = np.array([known], np.int64 if one.type == "i64" else np.int32)
+            data = np.array([int(value)], np.int64 if one.type == "i64" else np.int32)
         arguments[one.name] = tl.tensor(Handle(data, kind), kind)
     function = load_function(launch.text, launch.symbol).rewrite()
     builder = interpreter.interpreter_builder

@@ -35,6 +35,7 @@ class Gpu:
         self.stream = cuda.Stream(self.driver)
         self.pool = cuda.Pool(self.context)
         self.loaded: dict[object, tuple[cuda.Module, cuda.Function]] = {}
+        self.words: dict[int, int] = {}  # values of variables in memory
         self.cubins: dict[object, Cubin] = {}  # that were compiled before
 
     def function(self, launch: Launch) -> cuda.Function:
@@ -65,13 +66,19 @@ class Gpu:
             elif one.source in bases:
                 found.append(("ptr", bases[one.source] + int(value)))
             elif one.source == source.VARIABLE:
-                found.append(("i64", values[str(value)]))
+                found.append(("ptr", self.word(values[str(value)])))
             else:
                 found.append((one.type, int(value)))
         packed = cuda.Arguments([*found, ("ptr", 0), ("ptr", 0)])
         for place, address in tensors.items():
             packed.set(self.driver, place, address)
         return packed
+
+    def word(self, value: int) -> int:
+        """A variable's value in memory, where all kernels that have it find it."""
+        if value not in self.words:
+            self.words[value] = self.put(np.array([value], np.int64))
+        return self.words[value]
 
     def put(self, array: Array) -> int:
         """An array on the GPU, with poison after it."""

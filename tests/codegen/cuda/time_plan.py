@@ -16,7 +16,7 @@ import ast
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from multiprocessing import get_context
@@ -59,7 +59,8 @@ JOINED = {  # rows whose columns are added up: rows, warps, programs a processor
     for sizes in ((1, 8, 4, 1), (1, 8, 4, 2), (1, 8, 4, 3), (2, 16, 2, 1), (1, 4, 5, 1))
 }  # fmt: skip
 TABLES = {
-    "default": HOPPER, "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
+    "default": HOPPER, "many": replace(HOPPER, many_rows=4096, many=4),
+    "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
 }  # fmt: skip
 
 
@@ -111,8 +112,8 @@ def _nbytes(param: Node) -> int:
 class Clock:
     """Launches in graphs of their own, over one piece of memory."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, values: Mapping[str, int]) -> None:
+        self.gpu, self.values = gpu, values  # of variables
         self.arena = gpu.pool.allocate(ARENA, gpu.stream)
         numbers = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
         chunk = (numbers.view(np.uint32) >> 16).astype(np.uint16)
@@ -141,7 +142,7 @@ class Clock:
         bases = {source.ROOM: end, source.ERROR: self.arena, source.LOCK: self.arena + 4096}
         bases |= {source.FLAGS: self.arena + 8192}
         found = [
-            (gpu.function(launch), launch.grid, gpu.arguments(launch, params, bases, {}))
+            (gpu.function(launch), launch.grid, gpu.arguments(launch, params, bases, self.values))
             for launch in made.launches
         ]
         return found, end + made.workspace - self.arena
@@ -212,7 +213,10 @@ def cubins_of(launches: dict[Any, Launch]) -> dict[Any, Cubin | str]:
     return cubins
 
 
-def time_all(schedule: Schedule, tables: dict[str, GpuTable], kinds: list[str], rows: int) -> None:
+def time_all(
+    schedule: Schedule, tables: dict[str, GpuTable], kinds: list[str], rows: int,
+    values: Mapping[str, int],
+) -> None:  # fmt: skip
     """Print the slowest kernels of a plan by each table, sums by kinds, and the whole."""
     kernels = Counter(i.kernel for i in schedule.items if i.kernel.kind.name in kinds)
     first = {i.kernel: f"#{n}" for n, i in reversed(list(enumerate(schedule.items)))}
@@ -220,7 +224,7 @@ def time_all(schedule: Schedule, tables: dict[str, GpuTable], kinds: list[str], 
     every = [n for some in made.values() for m in some.values() for n in m.launches]
     cubins = cubins_of({n.key: n for n in every})
     bad = {key for key, cubin in cubins.items() if isinstance(cubin, str)}
-    clock = Clock(Gpu())
+    clock = Clock(Gpu(), values)
     clock.gpu.cubins |= {key: c for key, c in cubins.items() if not isinstance(c, str)}
     known: dict[tuple[Any, ...], list[float]] = {}  # of launches with arguments
     before: dict[Kernel, float] = {}
@@ -284,7 +288,7 @@ def main() -> None:
         show_launches(schedule, tiling.HOPPER)
         return
     tables = {name: replace(TABLES[name], **fields) for name in given.tables.split(",")}
-    time_all(schedule, tables, given.kinds.split(","), given.rows)
+    time_all(schedule, tables, given.kinds.split(","), given.rows, {})
 
 
 if __name__ == "__main__":

@@ -11,19 +11,24 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from random import Random
+from typing import TypeAlias
 
 import pytest
 
 try:
     import z3
 except ModuleNotFoundError:
-    pytest.skip("z3 is not installed", allow_module_level=True)
+    HAS_Z3 = False
+else:
+    HAS_Z3 = True
 
 from fulgurite.core.node import SOURCES, Source
 from fulgurite.graph.ir import affine
 from fulgurite.graph.ir.affine import ZERO, Affine, Atom, add, axis, bounds, divide, number, rename
 
 pytestmark = pytest.mark.device("none")
+
+proof = pytest.mark.skipif(not HAS_Z3, reason="z3 is not installed")
 
 SIZES = {0: 3, 1: 4, 2: 2}
 VALUES = [dict(zip(SIZES, v, strict=True)) for v in product(*map(range, SIZES.values()))]
@@ -281,20 +286,23 @@ def _unique() -> tuple[z3.BoolRef, list[z3.BoolRef]]:
     return z3.And(q == p, r == s), under
 
 
-Claim = Callable[[], tuple[z3.BoolRef, list[z3.BoolRef]]]
+Claim: TypeAlias = "Callable[[], tuple[z3.BoolRef, list[z3.BoolRef]]]"
 
 
+@proof
 @pytest.mark.parametrize("claim", [_too_small, _rest_below, _reduced_coefficients, _unique])
 def test_the_ways_of_dividing_are_proved_for_all_whole_numbers(claim: Claim) -> None:
     name = claim.__name__
     assert _proved(*claim()) == ("unknown" if name in UNKNOWN else "proved")
 
 
+@proof
 def test_without_the_bound_on_the_rest_the_proof_fails() -> None:
     claim, under = _rest_below()
     assert _proved(claim, under[:-1]) == "refuted"
 
 
+@proof
 def test_every_division_of_a_sweep_is_proved_by_z3() -> None:
     x, y = z3.Ints("x y")
     box = [x >= 0, x < 3, y >= 0, y < 4]

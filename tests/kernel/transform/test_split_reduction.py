@@ -163,3 +163,13 @@ def test_costly_values_that_are_results_too_are_computed_once_in_short_units() -
 def test_cheap_columns_stay_whole_rows_of_memory() -> None:
     assert units_of(kernel(ones(40, 96).sum(axis=0))) == 1
     assert units_of(kernel((ones(40, 96) * 2 + 1).max(axis=0))) == 1
+
+
+def test_short_folds_below_a_window_are_of_the_whole_axis() -> None:
+    weights = fg.softmax(ones(2, 1000), axis=1)
+    whole = kernel((weights[:, :, None] * ones(2, 1000, 64)).sum(axis=1))
+    (first, last), _ = split(whole, 8, SPLIT)
+    ((axis, (block, _)),) = first.windows.items()
+    below = [n for n in toposort([first.kernel.body]) if n.op is FOLD]
+    assert [n.arg[1] for n in below].count((axis,)) == 1, "its maximum and sum are not of a window"
+    assert first.kernel.axes[block + 1] == 1000 and not last.windows

@@ -25,14 +25,13 @@ import pytest
 
 from fulgurite.codegen.cuda.compilation.compiler import Cubin
 from fulgurite.codegen.cuda.source import (
-    VARIABLE,
-    Argument,
     KernelSource,
     Launch,
     Place,
     error_words,
     lock_word,
     pointer,
+    variable,
 )
 from fulgurite.core.digest import digest_of
 from fulgurite.core.node import toposort
@@ -124,7 +123,7 @@ class FakeGenerator:
             pointer(f"p{i}", p.dtype, Place("param", i)) for i, p in enumerate(params_of(kernel))
         ]
         names = sorted({n.arg[0] for n in toposort([kernel.body]) if n.op is VAR})
-        arguments += [Argument(f"v{n}", "i64", False, VARIABLE, n) for n in names]
+        arguments += [variable(f"v{n}", n) for n in names]
         arguments += [error_words(), lock_word()] if checks else []
         text = f"{len(arguments)} {name} {'checks' if checks else 'plain'}"
         return KernelSource((FakeLaunch(text, "kernel", 1, 4, 1, tuple(arguments)),), 256)
@@ -148,7 +147,8 @@ def _run(image: bytes, arguments: Any) -> None:
             return
         names = sorted({n.arg[0] for n in toposort([kernel.body]) if n.op is VAR})
         values = {
-            one: ctypes.c_int64(arguments[len(params) + i]).value for i, one in enumerate(names)
+            one: ctypes.c_int64.from_address(arguments[len(params) + i]).value
+            for i, one in enumerate(names)
         }
         buffers = []
         for place, param in enumerate(params):

@@ -142,6 +142,39 @@ def test_a_replay_whose_addresses_came_before_is_one_call_of_the_driver(
     assert kept[1].item() == 16.0
 
 
+def test_a_cache_that_is_assigned_twice_at_a_place_is_written_in_place(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place: list[int] = []  # the updates of a graph before each call that writes in place
+    launch = CudaProgram.launch_in_place
+
+    def noted(self: CudaProgram, *given: Any) -> Any:
+        in_place.append(counted(library, "updates")["updates"])
+        return launch(self, *given)
+
+    monkeypatch.setattr(CudaProgram, "launch_in_place", noted)
+
+    def decoded(device: str) -> np.ndarray[Any, Any]:
+        with fg.config(device=device):
+            cache = fg.Tensor(np.zeros((2, 16, 4), np.float32)).realize()
+            at = fg.Var("at", 0, 15)
+
+            @fg.jit
+            def step(x: fg.Tensor, place: Any) -> fg.Tensor:
+                cache[0, place], cache[1, place] = x, x * 2.0
+                seen = fg.arange(16) <= place
+                return fg.softmax(fg.where(seen[:, None], cache[0] * cache[1], 0.0).sum(axis=0) + x)
+
+            x = fg.Tensor(np.ones(4, np.float32)).realize()
+            for i in range(16):
+                y = step(x, at.bind(i))
+            return np.concatenate([y.numpy(), cache.numpy().ravel()])
+
+    np.testing.assert_allclose(decoded("cuda"), decoded("reference"), rtol=1e-6)
+    assert len(in_place) >= 14, "it copies"
+    assert in_place[-1] == in_place[-6], "a graph is told of a place"
+
+
 def test_a_replayed_training_step_calls_few_functions_of_python(library: ctypes.CDLL) -> None:
     training = Training()
     for _ in range(12):

@@ -73,9 +73,9 @@ def direct(registers: Registers, memories: tuple[DType, DType]) -> Module:
     are there. The steps of the table are gone over some `times`, each further on in both operands.
     With no rows lanes run along k, and steps are columns."""
     made = [lanes_function(registers)]
-    tall = registers.direct_heights
+    tall = {load: tuple([rows for rows, _ in registers.direct_blocks(load)]) for load in LOADS}
     for load in LOADS:
-        for kind, many in ((_RowSums, (*tall, _ROWS)), (_ColumnSums, (_COLUMNS,))):
+        for kind, many in ((_RowSums, (*tall[load], _ROWS)), (_ColumnSums, (_COLUMNS,))):
             for count in (*many, 1) if load != "apart" else (1,):
                 f = kind(registers, load, count, memories)
                 f.sums()
@@ -102,7 +102,9 @@ def table_launch(module: Module) -> str:
 # --- sums ----------------------------------------------------------------------------------------
 
 
-def _all_rows(f: FunctionBuilder, inner: str, outside: list[str], heights: tuple[int, ...]) -> None:
+def _all_rows(
+    f: FunctionBuilder, inner: str, outside: list[str], heights: dict[str, tuple[int, ...]]
+) -> None:
     """Rows in groups, or columns where there are none, by the functions for so many."""
     e = f.e
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
@@ -136,16 +138,17 @@ def _all_rows(f: FunctionBuilder, inner: str, outside: list[str], heights: tuple
         return []
 
     for all_, name, one, sizes in (
-        ("%rows", "", few, (*heights, _ROWS)), (columns, "dots_", column, (_COLUMNS,))
+        ("%rows", "", few, (_ROWS,)), (columns, "dots_", column, (_COLUMNS,))
     ):  # fmt: skip
         begin = "0"
-        for many in sizes:
-            end = f.sub(all_, e.let(f"urem i64 {f.sub(all_, begin)}, {many}"))
-            end = e.let(f"select i1 {e.let(f'or i1 {near}, {two}')}, i64 {end}, i64 0")
-            some = f"ptr @PART_near_{name}{many}, ptr @PART_two_{name}{many}"
-            function = e.let(f"select i1 {near}, {some}")
-            e.loop(begin, end, many, [], partial(row if many in heights else one, function))
-            begin = end
+        for load, is_so in (("near", near), ("two", two)):
+            tall = () if name else heights[load]
+            for many in (*tall, *sizes):
+                end = f.sub(all_, e.let(f"urem i64 {f.sub(all_, begin)}, {many}"))
+                end = e.let(f"select i1 {is_so}, i64 {end}, i64 {begin}")
+                function = f"@PART_{load}_{name}{many}"
+                e.loop(begin, end, many, [], partial(row if many in tall else one, function))
+                begin = end
         other = e.let(f"select i1 {two}, ptr @PART_two_{name}1, ptr @PART_apart_{name}1")
         other = e.let(f"select i1 {near}, ptr @PART_near_{name}1, ptr {other}")
         e.loop(begin, all_, 1, [], partial(one, other))
@@ -160,9 +163,9 @@ class _RowSums(FunctionBuilder):
     ) -> None:
         super().__init__(f"PART_{load}_{rows}", Numbers([]), [], registers.target.lanes, False)
         self.registers, self.way, self.rows = registers, load, rows
-        self.is_tall = rows in registers.direct_heights  # registers for one chain, not for two
-        most = registers.direct_heights[0] if self.is_tall else rows * _PIECES
-        self.pieces = min(_PIECES, most // rows)
+        tall = dict(registers.direct_blocks(load))
+        self.is_tall = rows in tall  # registers for one chain, not for two
+        self.pieces = tall.get(rows, _PIECES)
         self.memories = memories
         self.outside = [scalar_type(memory_dtype(memory)) for memory in memories]
         self.inner = scalar_type(registers.dtype)

@@ -28,7 +28,12 @@ from .avx512_asm import FETCHED_BYTES, fused_packing, module_assembly, register_
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
 SHAPES = {"avx512": (9, 3), "avx2": (6, 2), "sse2": (4, 2), "neon": (8, 2)}
 WIDE_SHAPES = SHAPES | {"avx512": (6, 4)}  # of numbers of 64 bits
-DIRECT_ROWS = {"avx512": 16, "avx2": 8}  # of a direct convolution, of float32
+# rows and vectors of columns of a direct convolution of float32, by how far apart lanes are: a
+# number that is broadcast serves two vectors; a load for each takes longer than their products
+DIRECT_BLOCKS = {
+    ("avx512", "near"): ((12, 2), (8, 2), (4, 4)), ("avx512", "two"): ((12, 2), (8, 2), (4, 4)),
+    ("avx2", "near"): ((6, 2), (4, 2)), ("avx2", "two"): ((8, 1), (4, 2)),
+}  # fmt: skip
 Let = Callable[[str], str]
 
 
@@ -88,12 +93,12 @@ class Registers:
         """Columns of a block."""
         return self.width * self.vectors
 
-    @property
-    def direct_heights(self) -> tuple[int, ...]:
-        """Rows of a direct convolution whose accumulators are registers, one vector of columns or
-        more each: the highest block loads the fewest windows."""
-        most = DIRECT_ROWS.get(self.target.vectors, 0) * 32 // self.dtype.bits
-        return tuple([most >> n for n in range(3) if most >> n > GEMM.direct_rows])
+    def direct_blocks(self, load: str) -> tuple[tuple[int, int], ...]:
+        """Rows and vectors of columns of a direct convolution whose accumulators are registers, the
+        highest first: it loads the fewest windows."""
+        found = DIRECT_BLOCKS.get((self.target.vectors, load), ())
+        each = self.dtype.bits // 32  # registers of a vector
+        return tuple([(r // each, v) for r, v in found if r // each > GEMM.direct_rows])
 
     @property
     def most(self) -> int:

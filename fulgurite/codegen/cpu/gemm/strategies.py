@@ -20,8 +20,9 @@ from ....kernel.contract.im2col import View
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_block, k_chunks
 from ....kernel.contract.vnni import as_vnni
+from ..conv.direct import LOADS
 from ..target import Target
-from ..tiling import GEMM
+from ..tiling import GEMM, WINDOW_RATES, WindowRates
 from .microkernel import Registers
 from .plan import (
     Gemm,
@@ -177,7 +178,8 @@ class Strategy:
     def multiplication(self, gemm: Gemm) -> float:
         """Vector instructions of the micro-kernel: multiply-adds, and a broadcast for each row."""
         vectors = -(-gemm.columns // gemm.registers.width)
-        per_step = vectors + -(-vectors // gemm.registers.vectors) / 2
+        broadcasts = -(-vectors // gemm.registers.vectors) * GEMM.broadcast_instructions
+        per_step = vectors + broadcasts
         return gemm.batch * gemm.rows * gemm.depth * per_step
 
 
@@ -225,9 +227,9 @@ class Direct(Strategy):
         """True if many rows may sweep: there are registers, and lanes are rows of memory that are
         in many windows; a matrix is packed in panels at less."""
         right = gemm.right_view
-        if gemm.varies or gemm.is_vector or not gemm.registers.direct_heights or right is None:
+        if gemm.varies or gemm.is_vector or right is None:
             return False
-        if not has_windows(right):
+        if not gemm.registers.direct_blocks("near") or not has_windows(right):
             return False
         dtype = gemm.registers.dtype
         same = gemm.as_kind(self.kind).memories == (dtype, dtype)  # else numbers are converted
@@ -238,7 +240,8 @@ class Direct(Strategy):
         steps = block = direct_steps(gemm) or 1
         if gemm.rows > GEMM.few_rows:
             block = max(1, k_block(gemm.rows, gemm.columns, gemm.depth) // steps) * steps
-        height, own = max(gemm.registers.direct_heights, default=1), gemm.right_view.own
+        (height, _), *_ = *gemm.registers.direct_blocks("near"), (1, 1)
+        own = gemm.right_view.own
         run = own[-1][0] if own[:-2] == ((1, 0),) * (len(own) - 2) else 1  # else none are alike
         return direct_tiles(gemm.tile_problem, steps, block, height, run)
 
@@ -247,10 +250,12 @@ class Direct(Strategy):
         pieces = window_pieces(gemm.right_view, gemm.columns, gemm.registers.width)
         if gemm.rows <= GEMM.few_rows:
             return gemm.batch * gemm.rows * gemm.depth * pieces
-        loads = GEMM.direct_load_instructions[gemm.right_view.step("own") - 1]
-        sweeps = -(-gemm.rows // gemm.registers.direct_heights[0])
-        lines = GEMM.direct_line_instructions * gemm.rows / gemm.registers.width
-        return gemm.batch * gemm.depth * (pieces * (gemm.rows + loads * sweeps) + lines)
+        rates, step = window_rates(gemm), gemm.right_view.step("own")
+        height, vectors = gemm.registers.direct_blocks(LOADS[step - 1])[0]
+        pieces, sweeps = -(-pieces // vectors) * vectors, -(-gemm.rows // height)
+        lines = rates.line * gemm.rows / gemm.registers.width
+        sweep = gemm.rows + rates.load[step - 1] * sweeps
+        return gemm.batch * gemm.depth * (pieces * sweep + lines)
 
 
 class Gemv(Strategy):
@@ -450,6 +455,12 @@ def window_pieces(view: View, columns: int, lanes: int) -> int:
     return -(-columns // lanes) + (0 if run % lanes == 0 else columns // run)
 
 
+def window_rates(gemm: Gemm) -> WindowRates:
+    """What windows cost on the machine; on one without masks as with those that are narrow."""
+    found = WINDOW_RATES.get((gemm.target.vectors, gemm.target.halves))
+    return WINDOW_RATES["avx2", False] if found is None else found
+
+
 def packing(gemm: Gemm, tiles: Tiles) -> float:
     """Vector instructions of packing both operands, with all that their expressions compute."""
     found = 0.0
@@ -470,5 +481,6 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
     view = gemm.view(s)
     if gemm.kind is GemmKind.IMPLICIT and not s.is_dense and view and has_windows(view):
-        weight = max(weight, GEMM.pack_window_instructions)
+        apart = abs(view.step("own"))
+        weight = max(weight, window_rates(gemm).pack[min(max(apart, 1), 3) - 1])
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)

@@ -356,8 +356,20 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         wide = _up(wide // 2, columns)
     while tall > 2 * height and halve():
         tall = _up(tall // 2, height)
-    wide = _whole_runs(wide, run)
+    wide = _full_columns(p, tall, wide, run)
     return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
+
+
+def _full_columns(p: TileProblem, tall: int, wide: int, run: int) -> int:
+    """About as many columns, in whole runs of windows, with the fewest idle lanes in the last
+    register block, which is two vectors wide."""
+    best, block = _whole_runs(wide, run), 2 * p.block.lanes
+    for columns in range(run, wide + wide // 3 + 1, run):
+        enough = columns <= wide or p.tiles(tall, columns) >= GEMM.busy_tiles
+        fewer = _up(columns, block) * best < _up(best, block) * columns
+        if columns > wide // 2 and enough and fewer:
+            best = columns
+    return best
 
 
 def _whole_runs(columns: int, run: int) -> int:

@@ -489,6 +489,7 @@ class GemmProgram(TileProgram):
         names = [a.name for a in arguments], [a.name for a in walk]
         lines = _Text(self.plan, *names, ends).lines(body, inner)
         text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
+        text = source.with_variables(text, arguments)
         grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
         return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers)
 
@@ -497,10 +498,7 @@ class GemmProgram(TileProgram):
         stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
         used = sorted({n.arg[0] for n in stored if n not in self.plan.stored})
         arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
-        arguments += [
-            Argument(short, "i64", False, source.VARIABLE, name)
-            for name, short in self.variables.items()
-        ]
+        arguments += [source.variable(short, name) for name, short in self.variables.items()]
         return arguments + [source.number(name, value) for value, name in self.numbers.items()]
 
     def _is_read(self, load: Node) -> bool:

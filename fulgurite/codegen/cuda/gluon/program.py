@@ -296,10 +296,7 @@ class GluonProgram(StreamProgram):
         above = read_beside(self.problem, {p.node for p in self.problem.products} | {*factors})
         used = sorted({n.arg[0] for n in above if n.op in (LOAD, STORE) and n.arg[0] >= 0})
         arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
-        arguments += [
-            Argument(short, "i64", False, source.VARIABLE, name)
-            for name, short in self.variables.items()
-        ]
+        arguments += [source.variable(short, name) for name, short in self.variables.items()]
         arguments += [source.number(name, value) for value, name in self.numbers.items()]
         return arguments, [a.name for a in arguments]
 
@@ -313,6 +310,7 @@ class GluonProgram(StreamProgram):
         ]
         grid = min(self.processors, self.tiles) if self.walks else self.tiles
         text = definitions("\n".join(lines)) + "\n".join(lines) + "\n"
+        text = source.with_variables(text, arguments)
         return Launch(text, "kernel", grid, 4, 1, (*maps, *arguments), "gluon")
 
 

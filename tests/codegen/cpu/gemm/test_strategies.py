@@ -115,6 +115,22 @@ def test_windows_are_packed_where_rows_are_many_and_images_small(
         assert plan.tiles.k_block % plan.tiles.k_packed == 0
 
 
+def test_what_windows_cost_is_asked_of_the_kind_of_processor() -> None:
+    """With 128 rows, vectors in halves load windows for more than packing them takes."""
+    kernel, dtypes = lowered(fg.conv2d(memory(1, 128, 28, 28), memory(128, 128, 3, 3), padding=1))
+    halves = Target("x86_64", "avx512", halves=True)
+    assert halves.settings != Target("x86_64", "avx512").settings
+    kinds = [plan_gemm(kernel, dtypes, machine) for machine in (AVX512, halves)]
+    assert [p and p.kind for p in kinds] == [GemmKind.DIRECT, GemmKind.IMPLICIT]
+
+
+def test_tiles_of_windows_leave_no_half_of_a_register_block_idle() -> None:
+    plan = plan_of(fg.conv2d(memory(8, 128, 28, 28), memory(128, 128, 3, 3), padding=1))
+    assert plan.kind is GemmKind.DIRECT
+    assert plan.tiles.columns % 28 == 0
+    assert plan.tiles.columns % 32 == 0
+
+
 def test_a_matrix_with_k_in_two_axes_is_packed_and_windows_along_one_are_swept_over() -> None:
     """A channel shuffle before a product; and windows of a line, which read memory again."""
     shuffled = fg.reshape(fg.permute_dims(memory(2, 96, 12), (2, 1, 0)), (12, 192))
@@ -146,7 +162,7 @@ def test_numbers_that_are_converted_are_packed_once() -> None:
 
 
 def test_tiles_between_the_first_and_the_last_share_what_is_known_of_windows() -> None:
-    for size, padding, shared in ((160, 1, True), (160, 3, False), (16, 1, False)):
+    for size, padding, shared in ((160, 1, True), (160, 9, False), (16, 1, False)):
         image, weights = memory(1, 16, size, size), memory(16, 16, 3, 3)
         kernel, dtypes = lowered(fg.conv2d(image, weights, padding=padding))
         problem = cpu_problem(kernel, dtypes)
