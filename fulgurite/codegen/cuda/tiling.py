@@ -56,9 +56,9 @@ class GpuTable:
     split_short: int = 256  # elements of a fold that one program folds as well
     split_elements: int = 1 << 15  # that are worth sharing out
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
-    joined_sums: bool = False  # sums of columns beside the rows that a program has: joined.py
-    compared_results: bool = False  # a rectifier's condition is told by its result: less memory
-    joined_maps: bool = False  # small ones of a shape, in one launch; not timed on a GPU yet
+    joined_sums: bool = True  # sums of columns beside the rows that a program has: joined.py
+    compared_results: bool = True  # a rectifier's condition is told by its result: less memory
+    joined_maps: bool = True  # small ones of a shape, in one launch
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor

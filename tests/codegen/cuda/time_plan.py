@@ -35,6 +35,7 @@ from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.graph.fusion.machine import work_of
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
 from fulgurite.runtime.cuda import driver as cuda
@@ -48,6 +49,8 @@ from .workloads import rendered
 ARENA = 3 << 30
 PLACES = 1 << 26  # bytes of whole numbers of each width
 REPEATS = 20
+BYTES_PER_US = 4.3e6  # of an H200, as copies reach
+PRODUCTS_PER_US = 7e8  # operations of 16 bits, as large products reach
 JOINED = {  # rows whose columns are added up: rows, warps, programs a processor, stages
     "x".join(map(str, sizes)): replace(
         HOPPER, joined_sums=True, joined_rows=sizes[0], joined_warps=sizes[1],
@@ -216,6 +219,7 @@ def time_all(
 ) -> None:  # fmt: skip
     """Print the slowest kernels of a plan by each table, sums by kinds, and the whole."""
     kernels = Counter(i.kernel for i in schedule.items if i.kernel.kind.name in kinds)
+    first = {i.kernel: f"#{n}" for n, i in reversed(list(enumerate(schedule.items)))}
     made = {name: {k: rendered(k, table) for k in kernels} for name, table in tables.items()}
     every = [n for some in made.values() for m in some.values() for n in m.launches]
     cubins = cubins_of({n.key: n for n in every})
@@ -234,19 +238,25 @@ def time_all(
             kind = kernel.kind.name
             sums[kind] = sums.get(kind, 0.0) + count * sum(times)
             gain = count * (before.setdefault(kernel, sum(times)) - sum(times))
-            text = f"{gain:+7.0f} {_row(kernel, code, count, times)}"
-            found.append((count * sum(times), text))
-        print(f"--- {name}: us of all, us won, kernel")
+            gap = count * max(0.0, sum(times) - floor_us(kernel))
+            text = f"{count * sum(times):8.0f} {gain:+7.0f} {_row(kernel, code, count, times)}"
+            found.append((gap, f"{text} {first[kernel]}"))
+        print(f"--- {name}: us above the floor, us of all, us won, kernel")
         for total, text in sorted(found, reverse=True)[:rows]:
-            print(f"{total:8.1f} {text}")
+            print(f"{total:8.0f} {text}")
         print({kind: f"{us / 1e3:.2f} ms" for kind, us in sums.items()})
         print(f"all of these in order, once: {clock.in_order(schedule, whole) / 1e3:.2f} ms")
         left = Counter(i.kernel.kind.name for i in schedule.items if i.kernel not in whole)
         print("left out:", dict(left), flush=True)
 
 
-def _row(kernel: Kernel, code: KernelSource, count: int, times: list[float]) -> str:
+def floor_us(kernel: Kernel) -> float:
+    """Microseconds that a kernel takes at least: its bytes or its products at the GPU's rates."""
     nbytes = sum([_nbytes(p) for p in params_of(kernel)])
+    return max(nbytes / BYTES_PER_US, work_of(kernel).products / PRODUCTS_PER_US)
+
+
+def _row(kernel: Kernel, code: KernelSource, count: int, times: list[float]) -> str:
     shape = max(params_of(kernel), key=_nbytes).shape
     each = " ".join(
         [
@@ -254,7 +264,7 @@ def _row(kernel: Kernel, code: KernelSource, count: int, times: list[float]) -> 
             for us, launch in zip(times, code.launches, strict=True)
         ]
     )
-    text = f"{kernel.kind.name:8} {count:3} x {sum(times):7.1f} us, ideal {nbytes / 4.2e6:6.1f}"
+    text = f"{kernel.kind.name:8} {count:3} x {sum(times):7.1f} us, floor {floor_us(kernel):6.1f}"
     return f"{text}  {shape} {each}"
 
 
