@@ -61,7 +61,9 @@ def sized_template(
     except FulguriteError:  # which this call did not meet: nobody asked for more
         return None
     steps = steps_of(made.entry.node, places) if made is not None else None
-    return SizedTemplate(found, sizes, trace, steps) if steps else None
+    if not steps or any([sign == "==" for _, sign in trace.guards]):  # it is for one size
+        return None
+    return SizedTemplate(found, sizes, trace, steps)
 
 
 def _replaced(value: Any, stand_ins: dict[Node, Tensor]) -> Any:
