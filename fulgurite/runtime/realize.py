@@ -311,7 +311,10 @@ def realize(entries: Sequence[Entry]) -> None:
         OBSERVER.refuse()
     met: set[str] = set()
     while True:  # another thread may rewrite an entry while we compute what it was
-        pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
+        pending = {
+            entry: node for entry in entries
+            if (node := entry.node).op is not BUFFER and not is_realized(node)
+        }  # fmt: skip
         if not pending:
             return
         if _grew(pending.values()):

@@ -381,7 +381,7 @@ def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) 
 
 def has_tensor(node: Node) -> bool:
     """True if a node is the root of a live tensor."""
-    return bool(entries_at(node))
+    return bool(entries_of((node,)))
 
 
 REGISTRY = Registry()
