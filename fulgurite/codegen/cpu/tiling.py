@@ -131,6 +131,7 @@ class GemmTiling:
     transposed_left_k_steps: int = 2048  # of k too far apart to be read in place
     swapped_columns: int = 32  # so few that rows become lanes where memory runs along them
     swapped_near_rows: int = 256  # of a left operand that can be read across its lines
+    window_rows: int = 4  # side by side that are worth a register block of their own
     image_columns: int = 512  # that make each image of a convolution a product of its own
 
     # right operands that are packed along k, like left ones

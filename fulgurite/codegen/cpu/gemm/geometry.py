@@ -137,9 +137,11 @@ class Geometry:
 
     def strides(self, s: Operand) -> tuple[int, int]:
         """The strides of a dense operand on its route."""
-        route = self.library_route(s)
+        route, view = self.library_route(s), self.gemm.view(s)
         if route in ("dense", "fused"):
             return self.dense_strides(s)
+        if route == "windows" and view is not None:
+            return view.step("own"), view.step("folded")
         if s.name == "left" or route == "k-major":
             return self.tiles.k_packed, 1
         if route == "rows":
@@ -284,6 +286,17 @@ class Geometry:
         moves = (times * once[0], times * once[1], right.place(self.tiles.columns, "own"), *once)
         return dict(zip(_NEXT, moves, strict=True))
 
+    # --- windows in place ------------------------------------------------------------------------
+
+    def runs(self) -> dict[Hashable, int]:
+        """Steps of k that memory has in a row, and how far it is from the last of them to the next
+        run, where rows of windows are read in place."""
+        view = self.gemm.left_view
+        if self.tiles.left != "windows" or view is None:
+            return {"run": 0, "jump": 0}
+        (_, outer), (run, step) = view.folded[-2:]
+        return {"run": run, "jump": outer - (run - 1) * step}
+
     # --- the library's table ---------------------------------------------------------------------
 
     def table(self) -> dict[Hashable, int]:
@@ -302,7 +315,7 @@ class Geometry:
             "steps": gemm.steps, "pieces": self.direct_pieces,
             "bytes": self.direct_table_bytes if self.direct_tables > 1 else 0,
             "alike": self.alike, "last tile": self.wide - 1,
-            **self.next_ones(), **self.panels(), **self.stretch(),
+            **self.next_ones(), **self.panels(), **self.stretch(), **self.runs(),
         }  # fmt: skip
 
     def side_numbers(self, s: Operand) -> dict[Hashable, int]:

@@ -33,7 +33,15 @@ from .plan import (
     byte_signs,
     multiplies_pairs,
 )
-from .tile_sizes import Tiles, direct_tiles, even_columns, for_all_sizes, pack_twice, tile_sizes
+from .tile_sizes import (
+    Tiles,
+    direct_tiles,
+    even_columns,
+    for_all_sizes,
+    pack_twice,
+    tile_sizes,
+    window_tiles,
+)
 
 
 def plan_gemm(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> GemmPlan | None:
@@ -345,12 +353,19 @@ class Skinny(Dense):
 
 
 class Implicit(Strategy):
-    """Implicit GEMM: an operand is an im2col view, which the library packs block by block."""
+    """Implicit GEMM: an operand is an im2col view, which the library packs block by block, or reads
+    in place where rows are windows of neighbours."""
 
     kind = GemmKind.IMPLICIT
 
     def applies(self, gemm: Gemm) -> bool:
         return not gemm.is_vector and has_views(gemm)
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        found = None
+        if has_window_rows(gemm) and gemm.left_view is not None:
+            found = window_tiles(gemm.tile_problem, gemm.left_view.own[-1][0])
+        return super().tiles(gemm) if found is None else found
 
 
 class Packed(Strategy):
@@ -388,6 +403,18 @@ def has_views(gemm: Gemm) -> bool:
         return False
     roots = [s.root for s in (gemm.left, gemm.right)]
     return all(gemm.problem.dtypes[root.arg[0]].kind in "iuf" for root in roots)
+
+
+def has_window_rows(gemm: Gemm) -> bool:
+    """True if a micro-kernel can read rows of windows in place (an indirect convolution): no condition
+    masks them, their steps of k are runs of memory equally far apart, and there are several windows
+    side by side. Sums of whole numbers are exact in any blocks of k."""
+    left = gemm.left_view
+    if left is None or not gemm.registers.words or gemm.varies or gemm.left.along != "folded":
+        return False
+    whole = max([size for size, _ in left.folded[:-2]]) == 1
+    asked = any(c.asks for c in left.conditions)
+    return whole and not asked and left.own[-1][0] >= GEMM.window_rows
 
 
 def may_be_direct(gemm: Gemm) -> bool:

@@ -1,8 +1,8 @@
 """Tile sizes of a GEMM, and the route of each operand to the micro-kernel.
 
 In: a `TileProblem`: sizes, the register block, and what is known of both operands. Out: `Tiles`.
-Routes are `dense` (read in place), `tile` (packed by the tile that reads it) and `shared` (packed
-once for all tiles, by a launch before). Tiles keep their accumulators in L2 and their scratch on a
+Routes are `dense` (read in place), `tile` (packed by the tile that reads it), `shared` (packed
+once for all tiles, by a launch before), and `windows` (rows of windows in place). Tiles keep their accumulators in L2 and their scratch on a
 thread's stack; they are as large as leaves enough of them for all threads. Nothing depends on how
 many threads there are.
 """
@@ -358,6 +358,19 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         tall = _up(tall // 2, height)
     wide = _full_columns(p, tall, wide, run)
     return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
+
+
+def window_tiles(p: TileProblem, run: int) -> Tiles | None:
+    """Tiles whose rows are windows that are read in place: whole rows of an image, as many as keep
+    accumulators near, and all of k at once."""
+    found = tile_sizes(replace(p, dense=(True, p.dense[1]), left_transposed=False))
+    if found.left != "dense" or found.k_chunks > 1:
+        return None
+    rows = min(found.rows, GEMM.shallow_tile_sums // found.columns) // run * run
+    deep = _up(p.depth, p.block.lanes)
+    tiles = replace(found, left="windows", rows=max(run, rows), k_block=deep,
+                    k_packed=deep + p.block.lanes)  # fmt: skip
+    return tiles if tiles.fits(p.block) else None
 
 
 def _full_columns(p: TileProblem, tall: int, wide: int, run: int) -> int:
