@@ -145,8 +145,8 @@ def block(registers: Registers, in_runs: bool = False) -> Module:
     if it is null, B is dense memory, which is not read beyond its columns. Where `most` is more
     than a panel, the first columns of the panel at `ahead` may be prefetched as well.
 
-    `in_runs` adds `i64 run, i64 jump`: after each run of k, A moves on by a jump in place of a step,
-    so that rows of windows are read where they lie."""
+    `in_runs` adds `i64 run, i64 jump`: after each run of k, A moves on by a jump, not by a step, so
+    that rows of windows are read where they lie."""
     stem = "bfloat16" if registers.pairs else f"{registers.dtype}{registers.dot}"
     if in_runs:
         shapes = block_shapes(registers)
@@ -300,7 +300,7 @@ def _tile(registers: Registers, rows: int, vectors: int, in_runs: bool = False) 
         lines = [*_masks(registers, vectors, "columns", "mask"),
                  *_masks(registers, vectors, "old", "old"), *lines]  # fmt: skip
     body = "\n".join(lines)
-    more = _RUNS if in_runs else ""
+    more = _RUNS * in_runs
     head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_arguments(registers)}{more})"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
@@ -502,7 +502,7 @@ def _driver(registers: Registers, in_runs: bool = False) -> str:
     """Whole blocks, then what is best for the rows that are left."""
     inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
     lines, before = ["entry:"], "entry"
-    assembled, more = registers.assembled and not in_runs, _RUNS if in_runs else ""
+    assembled, more = registers.assembled and not in_runs, _RUNS * in_runs
     lines_bytes = FETCHED_BYTES if assembled else GEMM.cache_line_bytes
     if registers.dot == "ss":
         lines, before = [*lines, *_surplus(registers)], "start"
@@ -552,7 +552,7 @@ def _driver(registers: Registers, in_runs: bool = False) -> str:
         "  %done = icmp sle i64 %left, 0",
         "  br i1 %done, label %out, label %far",
     ]
-    lines += ["far:", "  br label %pick"] if assembled else _far(registers)
+    lines += _far(registers, assembled)
     lines += [
         "pick:",
         f"  switch i64 %vectors, label %out [ {sizes} ]",
@@ -606,8 +606,11 @@ def fused_packing_name(module: Module) -> str:
     return f"{module.name}_part_fused"
 
 
-def _far(registers: Registers) -> list[str]:
-    """Ask for the lines of results, which are far away and wanted at the end of a block."""
+def _far(registers: Registers, assembled: bool) -> list[str]:
+    """Ask for the lines of results, which are far away and wanted at the end of a block: blocks of
+    assembly do so themselves."""
+    if assembled:
+        return ["far:", "  br label %pick"]
     inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
     lines = [
         "far:",

@@ -406,9 +406,9 @@ def has_views(gemm: Gemm) -> bool:
 
 
 def has_window_rows(gemm: Gemm) -> bool:
-    """True if a micro-kernel can read rows of windows in place (an indirect convolution): no condition
-    masks them, their steps of k are runs of memory equally far apart, and there are several windows
-    side by side. Sums of whole numbers are exact in any blocks of k."""
+    """True if a micro-kernel can read rows of windows in place (an indirect convolution): no
+    condition masks them, their steps of k are runs of memory equally far apart, and there are
+    several windows side by side. Sums of whole numbers are exact in any blocks of k."""
     left = gemm.left_view
     if left is None or not gemm.registers.words or gemm.varies or gemm.left.along != "folded":
         return False

@@ -24,8 +24,8 @@ from .pack_dense import pack_dense
 from .skinny import SKINNY
 
 # numbers of how an operand reaches the micro-kernel: read in place, packed by its tile or before,
-# multiplied along k in place, packed as rows, packed along k, swept over, packed on the way, rows of
-# windows in place
+# multiplied along k in place, packed as rows, packed along k, swept over, packed on the way;
+# or windows, whose rows are read in place
 ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "fused", "windows")
 MICROKERNEL_TYPES = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
 RUNS_TYPES = f"{MICROKERNEL_TYPES}, i64, i64"  # of a block whose left operand has runs of k

@@ -2,9 +2,9 @@
 
 In: a `TileProblem`: sizes, the register block, and what is known of both operands. Out: `Tiles`.
 Routes are `dense` (read in place), `tile` (packed by the tile that reads it), `shared` (packed
-once for all tiles, by a launch before), and `windows` (rows of windows in place). Tiles keep their accumulators in L2 and their scratch on a
-thread's stack; they are as large as leaves enough of them for all threads. Nothing depends on how
-many threads there are.
+once for all tiles, by a launch before) and `windows` (rows of windows in place). Tiles keep their
+accumulators in L2 and their scratch on a thread's stack; they are as large as leaves enough of them
+for all threads. Nothing depends on how many threads there are.
 """
 
 from __future__ import annotations
