@@ -230,8 +230,8 @@ def test_rows_of_windows_of_any_kind_are_exact(
         found = built(nodes, {"x": x}, {"w": w, "zx": np.array(131, np.uint8)}, "int32")
     wide = np.pad(x.astype(int) - 131, [(0, 0), (0, 0), *[(dilation, dilation)] * count])
     reach = [2 * dilation + 1] * count
-    windows = np.lib.stride_tricks.sliding_window_view(wide, reach, range(2, 2 + count))
-    taps = windows[(..., *[slice(None, None, dilation)] * count)]
+    windows = np.lib.stride_tricks.sliding_window_view(wide, reach, tuple(range(2, 2 + count)))
+    taps = windows[(slice(None),) * (2 + count) + (slice(None, None, dilation),) * count]
     letters = "xyz"[:count], "ijk"[:count]
     text = f"nc{letters[0]}{letters[1]},oc{letters[1]}->no{letters[0]}"
     np.testing.assert_array_equal(found, np.einsum(text, taps, w.astype(int)))
