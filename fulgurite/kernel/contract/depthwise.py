@@ -156,13 +156,15 @@ def _has_edges(m: Depthwise) -> bool:
     asked = [n for n in m.order if n.op is LOAD and n.arg[2]]
     if any(m.free[n] <= m.folded | {m.lane} for n in asked) or not set(asked) <= set(m.inside):
         return False
-    for index, _ in [condition for load in asked for condition in load.arg[2]]:
-        lines = [[step for a, step in index[1] if a in line] for line in (m.rows.axes, m.folded)]
-        if max(map(len, lines)) > 1 or sum(map(len, lines)) != len(index[1]):
-            return False
-        if lines[0] and lines[0][0] < 0:
-            return False
-    return True
+    return all([_is_edge(m, index) for load in asked for index, _ in load.arg[2]])
+
+
+def _is_edge(m: Depthwise, index: Affine) -> bool:
+    """True if a condition is on one axis of the places, along which it goes forward, and one of the
+    window, or on one of them."""
+    places, taps = [[step for a, step in index[1] if a in line] for line in (m.rows.axes, m.folded)]
+    alone = len(places) <= 1 and len(taps) <= 1 and len(places) + len(taps) == len(index[1])
+    return alone and min(places, default=1) > 0
 
 
 def _is_worth_it(m: Depthwise) -> bool:

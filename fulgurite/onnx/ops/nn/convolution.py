@@ -62,15 +62,11 @@ def channels_last(op: Call) -> Value | None:
         return None
     outer, inner, *size = weight.shape
     space = found.counts(x.shape[2:])
-    rows = fg.moveaxis(x, 1, -1) if given is None else given
-    again = prod(size) > prod(found.stride)  # elements are in many windows
-    cut = inner == 1 and given is not None and _has_few_edges(found, x.shape[2:])
-    if again and cut:
-        rows = rows.contiguous()
-    if found.is_padded:
-        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
-    if again and not cut and (found.is_padded or given is None):
-        rows = rows.contiguous()  # turned and padded once
+    if given is None:
+        rows = _padded_rows(fg.moveaxis(x, 1, -1), found, prod(size) > prod(found.stride))
+    else:
+        cut = inner == 1 and _has_few_edges(found, x.shape[2:])
+        rows = _padded_rows(given, found, found.is_padded and prod(size) > prod(found.stride), cut)
     kernel = _lines_of(weight)
     if op.value(1).constant:
         op.build.keep(kernel)
@@ -80,6 +76,15 @@ def channels_last(op: Call) -> Value | None:
         lines = fg.reshape(_lines(rows, found), (-1, prod(size) * inner))
         y = fg.reshape(lines @ kernel, (x.shape[0], *space, outer))
     return Value.channels_last(y + op[2] if op.has(2) else y)
+
+
+def _padded_rows(rows: Tensor, found: Windows, stored: bool, cut: bool = False) -> Tensor:
+    """Pictures with what is around them, `stored` as elements are in many windows: padded once, or
+    before, where windows are `cut` at an edge."""
+    rows = rows.contiguous() if stored and cut else rows
+    if found.is_padded:
+        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
+    return rows.contiguous() if stored and not cut else rows
 
 
 def _has_few_edges(found: Windows, space: Sequence[int]) -> bool:
