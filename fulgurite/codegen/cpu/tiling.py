@@ -226,6 +226,8 @@ class SortTiling:
 
     network_elements: int = 16  # the longest row that a network sorts
     insertion_elements: int = 32  # the longest row that is sorted by insertion
+    select_elements: int = 64  # the most places that are selected, not sorted (top-k)
+    select_share: int = 8  # of so many numbers that one place is wanted: most are left at once
     long_elements: int = 1 << 16  # the shortest row that is cut in blocks
     enough_rows: int = 8  # from which on rows alone make enough units
     block_elements: int = 1 << 15  # of a block, at least
