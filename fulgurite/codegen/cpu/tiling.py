@@ -186,6 +186,27 @@ class GemmTiling:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreRates:
+    """What a core of many takes, in cycles, to cut a GEMM for all of them (`gemm/spread.py`)."""
+
+    rounds: tuple[int, ...] = (1, 2, 3)  # of tiles that each core has
+    shallow_rounds: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)  # the same where tiles are small
+    least_rows: int = 8  # of a tile: fewer would read columns for little
+    gain: float = 0.95  # of the time that other tiles must take to be chosen
+    multiply_adds: float = 1.25  # of vectors in a cycle: two threads may share a core
+    latency_cycles: float = 4.0  # of a multiply-add
+    broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
+    amx_cycles: float = 1.6  # of a tile's product for one of the sixteen steps that it has
+    far_bytes: float = 8.0  # that come from the last cache in a cycle
+    launch_cycles: float = 4000.0  # until all cores have begun, and until all are known to be done
+    unit_cycles: float = 200.0
+    uneven: float = 0.25  # of a unit that the last core ends later
+    many_tiles: float = 2.5  # for each core, which are enough
+    amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
+    shared_work: int = 1 << 17  # additions from which a launch is shared
+
+
+@dataclass(frozen=True, slots=True)
 class LoopTiling:
     """Loop nests of maps and reductions; costs are in additions of a vector."""
 
@@ -243,6 +264,7 @@ class CpuTable:
 
     stream: StreamTiling = field(default_factory=StreamTiling)
     gemm: GemmTiling = field(default_factory=GemmTiling)
+    cores: CoreRates = field(default_factory=CoreRates)
     loops: LoopTiling = field(default_factory=LoopTiling)
     scan: ScanTiling = field(default_factory=ScanTiling)
     sort: SortTiling = field(default_factory=SortTiling)
@@ -251,3 +273,4 @@ class CpuTable:
 
 CPU = CpuTable()
 GEMM = CPU.gemm
+CORES = CPU.cores
