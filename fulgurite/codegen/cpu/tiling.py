@@ -190,7 +190,8 @@ class CoreRates:
     """What a core of many takes, in cycles, to cut a GEMM for all of them (`gemm/spread.py`)."""
 
     rounds: tuple[int, ...] = (1, 2, 3)  # of tiles that each core has
-    shallow_rounds: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)  # the same where tiles are small
+    many_rounds: tuple[int, ...] = (2, 3, 4, 6, 9, 12)  # of long products, and small tiles
+    long_products: int = 1 << 23  # multiply-adds of each core of a long one
     least_rows: int = 8  # of a tile: fewer would read columns for little
     gain: float = 0.95  # of the time that other tiles must take to be chosen
     multiply_adds: float = 1.25  # of vectors in a cycle: two threads may share a core
@@ -198,6 +199,7 @@ class CoreRates:
     broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
     amx_cycles: float = 1.6  # of a tile's product for one of the sixteen steps that it has
     far_bytes: float = 8.0  # that come from the last cache in a cycle
+    passed_cycles: float = 130.0  # of a line that is written for other cores, who had it before
     launch_cycles: float = 4000.0  # until all cores have begun, and until all are known to be done
     unit_cycles: float = 200.0
     uneven: float = 0.25  # of a unit that the last core ends later

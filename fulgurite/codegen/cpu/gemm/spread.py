@@ -53,11 +53,11 @@ class _Model:
 
     @property
     def has_enough(self) -> bool:
-        """True if cores have several tiles each already, and nothing is packed by one alone."""
+        """True if cores have several tiles each already, and none reads what another packed."""
         found = self.found
         count = self.p.tiles(found.rows, self.width(found))
-        alone = "shared" in (found.left, found.right) and self.is_shallow
-        return count >= CORES.many_tiles * self.cores and not (alone or self.registers.has_tiles)
+        passed = "shared" in (found.left, found.right) and not self.p.prepacked
+        return count >= CORES.many_tiles * self.cores and not (passed or self.registers.has_tiles)
 
     @property
     def is_shallow(self) -> bool:
@@ -69,7 +69,10 @@ class _Model:
     def candidates(self) -> Iterator[Tiles]:
         """Grids of tiles that give every core one or a few."""
         p, grids = self.p, set[tuple[int, int]]()
-        for rounds in CORES.shallow_rounds if self.is_shallow else CORES.rounds:
+        several = CORES.rounds
+        if self.is_shallow or p.batch * p.products >= CORES.long_products * self.cores:
+            several = CORES.many_rounds
+        for rounds in several:
             wanted = max(1, rounds * self.cores // p.batch)
             for down in (1 << n for n in range(wanted.bit_length())):
                 tall, wide = self.size(down, -(-wanted // down))
@@ -170,9 +173,7 @@ class _Model:
         p = self.p
         size = (p.rows, p.columns)[side]
         vectors = p.batch * size * p.depth / self.registers.width
-        cycles = vectors * (
-            self.weights[side] + self.registers.width * self.bytes / CORES.far_bytes
-        )
+        cycles = vectors * (self.weights[side] + CORES.passed_cycles)
         if 2 * p.batch * size * p.depth < CORES.shared_work:
             return cycles
         return self.launch(cycles / units, units)
@@ -192,6 +193,8 @@ class _Model:
             found += rows * p.depth / width * self.weights[0]
         if tiles.right == "tile":
             found += -(-columns // width) * p.depth * self.weights[1]
+        if tiles.right == "skinny" and not self.gemm.has_k_contiguous_columns:
+            found += columns * p.depth  # each tile turns them for itself
         return found
 
     def block(self, rows: int, vectors: int) -> float:
