@@ -189,20 +189,23 @@ class GemmTiling:
 class CoreRates:
     """What a core of many takes, in cycles, to cut a GEMM for all of them (`gemm/spread.py`)."""
 
-    rounds: tuple[int, ...] = (1, 2, 3)  # of tiles that each core has
-    many_rounds: tuple[int, ...] = (2, 3, 4, 6, 9, 12)  # of long products, and small tiles
-    long_products: int = 1 << 23  # multiply-adds of each core of a long one
+    rounds: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)  # of tiles that each core has
     least_rows: int = 8  # of a tile: fewer would read columns for little
     gain: float = 0.95  # of the time that other tiles must take to be chosen
-    multiply_adds: float = 1.25  # of vectors in a cycle: two threads may share a core
+    multiply_adds: float = 1.5  # of vectors in a cycle: two threads may share a core
     latency_cycles: float = 4.0  # of a multiply-add
-    broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
+    broadcast: float = 0.25  # of a multiply-add, for each number of the left operand
     amx_cycles: float = 1.6  # of a tile's product for one of the sixteen steps that it has
     far_bytes: float = 8.0  # that come from the last cache in a cycle
-    passed_cycles: float = 130.0  # of a line that is written for other cores, who had it before
+    near_bytes: float = 32.0  # the same from the second, which has all of small operands
+    cache_bytes: int = 3 << 19  # of operands that it has
+    turned: float = 4.0  # times what a vector is packed in, where it is transposed
+    # of a line of the left and of the right operand that is written for other cores, who had it
+    passed_cycles: tuple[float, float] = (60.0, 130.0)
     launch_cycles: float = 4000.0  # until all cores have begun, and until all are known to be done
-    unit_cycles: float = 200.0
-    uneven: float = 0.25  # of a unit that the last core ends later
+    unit_cycles: float = 800.0  # until a unit begins to multiply
+    line_cycles: float = 4.0  # of a row of columns that begins elsewhere in memory
+    uneven: float = 1.0  # of a unit that the last core ends later
     many_tiles: float = 2.5  # for each core, which are enough
     amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
     shared_work: int = 1 << 17  # additions from which a launch is shared

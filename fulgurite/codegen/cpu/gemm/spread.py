@@ -25,10 +25,10 @@ _FIXED = (GemmKind.DIRECT, GemmKind.DIRECT_DOT, GemmKind.GEMV_AXPY)  # tiles tha
 def spread(gemm: Gemm, found: Tiles, weight: Weight) -> Tiles:
     """Tiles for the cores of the target; those that were found if these are as good."""
     cores = gemm.target.cores
-    if cores <= GEMM.busy_tiles or gemm.kind in _FIXED or found.k_chunks > 1 or gemm.varies:
+    if cores <= GEMM.busy_tiles or gemm.kind in _FIXED or gemm.varies:
         return found
     model = _Model(gemm, found, weight, cores)
-    if model.is_small or model.has_enough:
+    if model.is_small or model.is_huge or model.has_enough:
         return found
     most = CORES.gain * model.time(found)
     best = min(model.candidates(), key=model.time, default=found)
@@ -41,8 +41,12 @@ class _Model:
     def __init__(self, gemm: Gemm, found: Tiles, weight: Weight, cores: int) -> None:
         self.gemm, self.found, self.cores = gemm, found, cores
         self.p, self.registers = gemm.tile_problem, gemm.registers
-        self.weights = weight(gemm.left), weight(gemm.right)
+        sides = gemm.left, gemm.right
+        self.weights = [weight(s) * (CORES.turned if s.is_transposed else 1) for s in sides]
         self.bytes = self.registers.dtype.itemsize
+        self.chunks, self.depth = found.k_chunks, -(-self.p.depth // found.k_chunks)  # of a unit
+        read = self.p.batch * (self.p.rows + self.p.columns) * self.p.depth * self.bytes
+        self.reach = CORES.near_bytes if read <= CORES.cache_bytes else CORES.far_bytes
 
     @property
     def is_small(self) -> bool:
@@ -52,10 +56,15 @@ class _Model:
         return max(read, 3 * p.batch * p.products // p.block.lanes) < CORES.shared_work
 
     @property
+    def is_huge(self) -> bool:
+        """True if operands come from memory: tiles that read them least are best as they are."""
+        return self.p.rows * self.p.columns >= GEMM.huge_results and not self.is_shallow
+
+    @property
     def has_enough(self) -> bool:
         """True if cores have several tiles each already, and none reads what another packed."""
         found = self.found
-        count = self.p.tiles(found.rows, self.width(found))
+        count = found.k_chunks * self.p.tiles(found.rows, self.width(found))
         passed = "shared" in (found.left, found.right) and not self.p.prepacked
         return count >= CORES.many_tiles * self.cores and not (passed or self.registers.has_tiles)
 
@@ -69,11 +78,8 @@ class _Model:
     def candidates(self) -> Iterator[Tiles]:
         """Grids of tiles that give every core one or a few."""
         p, grids = self.p, set[tuple[int, int]]()
-        several = CORES.rounds
-        if self.is_shallow or p.batch * p.products >= CORES.long_products * self.cores:
-            several = CORES.many_rounds
-        for rounds in several:
-            wanted = max(1, rounds * self.cores // p.batch)
+        for rounds in CORES.rounds:
+            wanted = max(1, rounds * self.cores // (p.batch * self.chunks))
             for down in (1 << n for n in range(wanted.bit_length())):
                 tall, wide = self.size(down, -(-wanted // down))
                 if (tall, wide) not in grids:
@@ -130,14 +136,14 @@ class _Model:
 
     @cached_property
     def lefts(self) -> list[str]:
-        if self.gemm.kind in (GemmKind.SKINNY, GemmKind.GEMV_DOT):
+        if self.gemm.kind in (GemmKind.SKINNY, GemmKind.GEMV_DOT) or self.chunks > 1:
             return [self.found.left]
         return ["dense"] if self.found.left == "dense" else ["tile", "shared"]
 
     def rights(self, tall: int) -> list[str]:
         if self.found.right in ("skinny", "dense") and self.gemm.kind is not GemmKind.DENSE:
             return [self.found.right]
-        if self.found.right == "skinny" or self.p.prepacked:
+        if self.found.right == "skinny" or self.p.prepacked or self.chunks > 1:
             return [self.found.right]
         if self.p.k_major:
             return ["tile"]
@@ -149,7 +155,8 @@ class _Model:
     def time(self, tiles: Tiles) -> float:
         """Cycles until the last core ends."""
         p = self.p
-        found = self.launch(self.tile(tiles), p.tiles(tiles.rows, self.width(tiles)))
+        count = self.chunks * p.tiles(tiles.rows, self.width(tiles))
+        found = self.launch(self.tile(tiles), count)
         blocks = -(-p.depth // tiles.k_block)
         units = -(-p.rows // tiles.rows), -(-p.columns // self.registers.panel)
         for side, route in enumerate((tiles.left, tiles.right)):
@@ -173,28 +180,24 @@ class _Model:
         p = self.p
         size = (p.rows, p.columns)[side]
         vectors = p.batch * size * p.depth / self.registers.width
-        cycles = vectors * (self.weights[side] + CORES.passed_cycles)
+        cycles = vectors * (self.weights[side] + CORES.passed_cycles[side])
         if 2 * p.batch * size * p.depth < CORES.shared_work:
             return cycles
         return self.launch(cycles / units, units)
 
     def tile(self, tiles: Tiles) -> float:
         """Cycles of one tile."""
-        p, rows, columns = (
-            self.p,
-            min(tiles.rows, self.p.rows),
-            min(self.width(tiles), self.p.columns),
-        )
+        rows, columns = min(tiles.rows, self.p.rows), min(self.width(tiles), self.p.columns)
         width = self.registers.width
-        found = p.depth * self.block(rows, -(-columns // width))
-        far = (rows + columns) * p.depth + 2 * rows * columns
-        found += far * self.bytes / CORES.far_bytes
+        found = self.depth * self.block(rows, -(-columns // width))
+        far = (rows + columns) * self.depth + 2 * rows * columns
+        found += far * self.bytes / self.reach + self.depth * CORES.line_cycles
         if tiles.left == "tile":
-            found += rows * p.depth / width * self.weights[0]
+            found += rows * self.depth / width * self.weights[0]
         if tiles.right == "tile":
-            found += -(-columns // width) * p.depth * self.weights[1]
+            found += -(-columns // width) * self.depth * self.weights[1]
         if tiles.right == "skinny" and not self.gemm.has_k_contiguous_columns:
-            found += columns * p.depth  # each tile turns them for itself
+            found += columns * self.depth  # each tile turns them for itself
         return found
 
     def block(self, rows: int, vectors: int) -> float:
