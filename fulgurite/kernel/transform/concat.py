@@ -79,11 +79,15 @@ def find_concat(kernel: IndexKernel) -> list[Piece] | None:
         pieces = [_piece(store, box, load) for box, load in loads]
     except _Undecided:
         return None
+    return pieces if _pays(pieces) else None
+
+
+def _pays(pieces: Sequence[Piece]) -> bool:
+    """True if there are several, and few elements are copied one by one."""
     whole = sum([p.elements for p in pieces])
     apart = FORM.apart_share * sum([p.elements for p in pieces if p.step != 1])
     short = FORM.short_share * sum([p.elements for p in pieces if p.run < FORM.least_run])
-    fits = 1 < len(pieces) <= FORM.pieces and apart <= whole and short <= whole
-    return pieces if fits else None
+    return 1 < len(pieces) <= FORM.pieces and apart <= whole and short <= whole
 
 
 def _may_be(store: Node) -> bool:

@@ -108,9 +108,7 @@ class _Model:
         """Tiles of a size, with operands on all routes that they may take."""
         for right in self.rights(tall):
             for left in self.lefts:
-                columns = wide
-                if right == "shared":
-                    columns = _up(wide, self.registers.panel)
+                columns = _up(wide, self.registers.panel) if right == "shared" else wide
                 tiles = replace(self.found, left=left, right=right, rows=tall, columns=columns,
                                 column_tiles=0)  # fmt: skip
                 if right == "tile":  # scratch has whole panels
@@ -136,15 +134,17 @@ class _Model:
 
     @cached_property
     def lefts(self) -> list[str]:
+        """Routes of the left operand."""
         if self.gemm.kind in (GemmKind.SKINNY, GemmKind.GEMV_DOT) or self.chunks > 1:
             return [self.found.left]
         return ["dense"] if self.found.left == "dense" else ["tile", "shared"]
 
     def rights(self, tall: int) -> list[str]:
-        if self.found.right in ("skinny", "dense") and self.gemm.kind is not GemmKind.DENSE:
-            return [self.found.right]
-        if self.found.right == "skinny" or self.p.prepacked or self.chunks > 1:
-            return [self.found.right]
+        """Routes of the right operand for tiles of so many rows."""
+        found = self.found.right
+        in_place = found == "dense" and self.gemm.kind is not GemmKind.DENSE
+        if in_place or found == "skinny" or self.p.prepacked or self.chunks > 1:
+            return [found]
         if self.p.k_major:
             return ["tile"]
         dense = self.p.dense[1] and is_read_in_place(replace(self.p, rows=tall))
