@@ -194,7 +194,7 @@ class CoreRates:
     gain: float = 0.95  # of the time that other tiles must take to be chosen
     multiply_adds: float = 1.5  # of vectors in a cycle: two threads may share a core
     latency_cycles: float = 4.0  # of a multiply-add
-    broadcast: float = 0.25  # of a multiply-add, for each number of the left operand
+    broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
     amx_cycles: float = 1.6  # of a tile's product for one of the sixteen steps that it has
     far_bytes: float = 8.0  # that come from the last cache in a cycle
     near_bytes: float = 32.0  # the same from the second, which has all of small operands
@@ -203,7 +203,8 @@ class CoreRates:
     # of a line of the left and of the right operand that is written for other cores, who had it
     passed_cycles: tuple[float, float] = (60.0, 130.0)
     launch_cycles: float = 4000.0  # until all cores have begun, and until all are known to be done
-    unit_cycles: float = 800.0  # until a unit begins to multiply
+    unit_cycles: float = 300.0  # until a unit begins to multiply
+    pack_unit_cycles: float = 1500.0  # the same where it packs
     line_cycles: float = 4.0  # of a row of columns that begins elsewhere in memory
     uneven: float = 1.0  # of a unit that the last core ends later
     many_tiles: float = 2.5  # for each core, which are enough

@@ -192,6 +192,8 @@ class _Model:
         found = self.depth * self.block(rows, -(-columns // width))
         far = (rows + columns) * self.depth + 2 * rows * columns
         found += far * self.bytes / self.reach + self.depth * CORES.line_cycles
+        if "tile" in (tiles.left, tiles.right):
+            found += CORES.pack_unit_cycles
         if tiles.left == "tile":
             found += rows * self.depth / width * self.weights[0]
         if tiles.right == "tile":
