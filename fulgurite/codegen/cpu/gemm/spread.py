@@ -41,12 +41,17 @@ class _Model:
     def __init__(self, gemm: Gemm, found: Tiles, weight: Weight, cores: int) -> None:
         self.gemm, self.found, self.cores = gemm, found, cores
         self.p, self.registers = gemm.tile_problem, gemm.registers
-        sides = gemm.left, gemm.right
-        self.weights = [weight(s) * (CORES.turned if s.is_transposed else 1) for s in sides]
+        self.weights = [self.weight(s, weight(s)) for s in (gemm.left, gemm.right)]
         self.bytes = self.registers.dtype.itemsize
         self.chunks, self.depth = found.k_chunks, -(-self.p.depth // found.k_chunks)  # of a unit
         read = self.p.batch * (self.p.rows + self.p.columns) * self.p.depth * self.bytes
         self.reach = CORES.near_bytes if read <= CORES.cache_bytes else CORES.far_bytes
+
+    def weight(self, s: Operand, packed: float) -> float:
+        """Cycles of a vector that is packed, in instructions of a strategy's own account."""
+        if self.gemm.kind.reads_views and not self.gemm.is_near(s, s.along):
+            return max(packed, CORES.apart_cycles)
+        return packed * (CORES.turned if s.is_transposed else 1)
 
     @property
     def is_small(self) -> bool:
@@ -180,9 +185,9 @@ class _Model:
         p = self.p
         size = (p.rows, p.columns)[side]
         vectors = p.batch * size * p.depth / self.registers.width
+        if 2 * p.batch * size * p.depth < CORES.shared_work:  # by one core
+            return vectors * (self.weights[side] + CORES.alone_cycles)
         cycles = vectors * (self.weights[side] + CORES.passed_cycles[side])
-        if 2 * p.batch * size * p.depth < CORES.shared_work:
-            return cycles
         return self.launch(cycles / units, units)
 
     def tile(self, tiles: Tiles) -> float:
