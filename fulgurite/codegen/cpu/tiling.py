@@ -208,7 +208,8 @@ class CoreRates:
     unit_cycles: float = 300.0  # until a unit begins to multiply
     pack_unit_cycles: float = 1500.0  # the same where it packs
     line_cycles: float = 4.0  # of a row of columns that begins elsewhere in memory
-    uneven: float = 1.0  # of a unit that the last core ends later
+    uneven: float = 0.5  # of a unit that the last core ends later, twice that of a long one
+    long_unit_cycles: float = 60_000.0
     many_tiles: float = 2.5  # for each core, which are enough
     amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
     shared_work: int = 1 << 17  # additions from which a launch is shared

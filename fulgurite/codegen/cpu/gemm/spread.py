@@ -177,7 +177,8 @@ class _Model:
     def launch(self, unit: float, units: int) -> float:
         """Cycles of a launch of so many units; cores are not equally fast."""
         unit += CORES.unit_cycles
-        rounds = max(-(-units // self.cores), units / self.cores + CORES.uneven)
+        uneven = CORES.uneven * (1 + min(1.0, unit / CORES.long_unit_cycles))
+        rounds = max(-(-units // self.cores), units / self.cores + uneven)
         return CORES.launch_cycles + rounds * unit
 
     def packing(self, side: int, units: int) -> float:
