@@ -3,8 +3,8 @@
 In: a `TileProblem`: sizes, the register block, and what is known of both operands. Out: `Tiles`.
 Routes are `dense` (read in place), `tile` (packed by the tile that reads it) and `shared` (packed
 once for all tiles, by a launch before). Tiles keep their accumulators in L2 and their scratch on a
-thread's stack; they are as large as leaves enough of them for all threads. Nothing depends on how
-many threads there are.
+thread's stack; they are as large as leaves enough of them for up to `busy_tiles` threads. For many
+cores `spread.py` cuts them anew; nothing depends on how many threads a run has.
 """
 
 from __future__ import annotations
