@@ -195,7 +195,7 @@ class CoreRates:
     multiply_adds: float = 1.5  # of vectors in a cycle: two threads may share a core
     latency_cycles: float = 4.0  # of a multiply-add
     broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
-    amx_cycles: float = 1.6  # of a tile's product for one of the sixteen steps that it has
+    amx_cycles: float = 3.0  # of a tile's product for one of the sixteen steps that it has
     far_bytes: float = 8.0  # that come from the last cache in a cycle
     near_bytes: float = 32.0  # the same from the second, which has all of small operands
     cache_bytes: int = 3 << 19  # of operands that it has
