@@ -6,9 +6,11 @@ first slots), `fulgurite_start` and `fulgurite_stop` (the pool's workers), over 
 64-bit words that Python lays out, the calling convention of plans: a program (offsets of the
 frame's parts, then records), a frame (one run's slots, variables and scratch) and the pool. All
 state is in these blocks, so the code itself holds nothing writable.
-A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
-job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
-sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
+A launch may be taken over by idle workers: each enters by raising a flag of its own, then looks
+whether the job is still `open`; the caller closes the job, then waits until no flag is up. So a
+worker that sleeps is never waited for, and none sees a job that is over. One word that all raise
+would go from core to core, and so would the words of others' parts if a worker wrote there to see
+that nothing is left: it reads them first, all at once. A pool that is busy is not waited for:
 the second caller does its launch alone. A worker on the processor of its caller could run in its
 place only, so it takes itself off that one. Each thread has a part of the units, the same one in
 every run, so that memory stays in its cache; an idle worker steals from the others. Between large
@@ -46,7 +48,7 @@ class Pool:
 
     GENERATION = 0
     OPEN = 64
-    ACTIVE = 128
+    STARTED = 128  # threads that may raise a flag, with the caller
     JOB = 192
     BUSY = 256
     SLEEPERS = 320
@@ -71,7 +73,8 @@ END, LAUNCH, COPY, LOOP = Record.END, Record.LAUNCH, Record.COPY, Record.LOOP
 SIZE, SLOTS = Word.SIZE, Word.SLOTS
 LIMITS = Limits()
 NEXTS = Pool.WORKERS + 3 * 8 * LIMITS.workers  # of each thread's part, how far it is
-POOL_BYTES = NEXTS + 64 * LIMITS.workers
+FLAGS = NEXTS + 64 * LIMITS.workers  # of each thread, whether it is inside a job
+POOL_BYTES = FLAGS + 64 * LIMITS.workers
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
@@ -92,7 +95,7 @@ def driver_text(arch: str, system: str = sys.platform) -> str:
     words = {name.lower(): n for kind in (Record, Pool) for name, n in vars(kind).items()}
     names = words | {
         "declared": declared, "pause": pause, "spin": LIMITS.spins, "header": LIMITS.header_words,
-        "nexts": NEXTS, "fixed": LIMITS.fixed_arguments, "processor": places,
+        "nexts": NEXTS, "flags": FLAGS, "fixed": LIMITS.fixed_arguments, "processor": places,
         "arguments": Pool.WORKERS + 8 * LIMITS.workers, "processors": LIMITS.processors,
         "loop_words": Length.LOOP, "move_words": Length.MOVE, "carry_words": Length.CARRY,
         "bytes": LIMITS.processors // 8, "words": LIMITS.processors // 64,
@@ -153,7 +156,12 @@ part:
   %size = sub i64 %high, %low
   %line = shl i64 %whose, 6
   %next = getelementptr i8, ptr %nexts, i64 %line
-  br label %take
+  %own = icmp eq i64 %turn, 0
+  br i1 %own, label %take, label %peek
+peek:
+  %far = load atomic i64, ptr %next monotonic, align 8
+  %any = icmp ult i64 %far, %size
+  br i1 %any, label %take, label %over
 take:
   %taken = atomicrmw add ptr %next, i64 %chunk monotonic
   %some = icmp ult i64 %taken, %size
@@ -216,7 +224,9 @@ entry:
   %number.at = getelementptr i64, ptr %argument, i64 1
   %number = load i64, ptr %number.at
   %open = getelementptr i8, ptr %pool, i64 $open$
-  %active = getelementptr i8, ptr %pool, i64 $active$
+  %flags = getelementptr i8, ptr %pool, i64 $flags$
+  %flag.line = shl i64 %number, 6
+  %flag = getelementptr i8, ptr %flags, i64 %flag.line
   %limit.at = getelementptr i8, ptr %pool, i64 $job$
   %limit.in = getelementptr i64, ptr %limit.at, i64 5
   %caller.in = getelementptr i64, ptr %limit.at, i64 6
@@ -270,7 +280,7 @@ aside:
   call void @leave(i64 %here)
   br label %enter
 enter:
-  %f = atomicrmw add ptr %active, i64 1 seq_cst
+  %f = atomicrmw xchg ptr %flag, i64 1 seq_cst
   %is.open = load atomic i64, ptr %open seq_cst, align 8
   %takes = icmp ne i64 %is.open, 0
   br i1 %takes, label %invited, label %left
@@ -282,7 +292,7 @@ help:
   call void @share(ptr %pool, i64 %number)
   br label %left
 left:
-  %g = atomicrmw sub ptr %active, i64 1 seq_cst
+  store atomic i64 0, ptr %flag release, align 8
   br label %wait
 exit:
   ret ptr null
@@ -303,6 +313,9 @@ each:
   %some = icmp ult i64 %number, %to
   br i1 %some, label %make, label %done
 make:
+  %next = add i64 %number, 1
+  %started = getelementptr i8, ptr %pool, i64 $started$
+  store atomic i64 %next, ptr %started seq_cst, align 8
   %pair = shl i64 %number, 1
   %arguments = getelementptr i8, ptr %pool, i64 $arguments$
   %argument = getelementptr i64, ptr %arguments, i64 %pair
@@ -315,7 +328,6 @@ make:
   %bad = icmp ne i32 %failed, 0
   br i1 %bad, label %done, label %made
 made:
-  %next = add i64 %number, 1
   br label %each
 done:
   ret i64 %number
@@ -360,7 +372,8 @@ post:
   %job = getelementptr i8, ptr %pool, i64 $job$
   %nexts = getelementptr i8, ptr %pool, i64 $nexts$
   %open = getelementptr i8, ptr %pool, i64 $open$
-  %active = getelementptr i8, ptr %pool, i64 $active$
+  %flags = getelementptr i8, ptr %pool, i64 $flags$
+  %started.at = getelementptr i8, ptr %pool, i64 $started$
   %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
   %mutex = getelementptr i8, ptr %pool, i64 $mutex$
   %condition = getelementptr i8, ptr %pool, i64 $condition$
@@ -404,13 +417,25 @@ wake:
   br label %go
 go:
   call void @share(ptr %pool, i64 0)
-  store atomic i64 0, ptr %open seq_cst, align 8
+  %closed = atomicrmw xchg ptr %open, i64 0 seq_cst
+  %started = load atomic i64, ptr %started.at seq_cst, align 8
+  br label %worker
+worker:
+  %number = phi i64 [ 1, %go ], [ %number.next, %out ]
+  %last = icmp uge i64 %number, %started
+  br i1 %last, label %done, label %one
+one:
+  %flag.line = shl i64 %number, 6
+  %flag = getelementptr i8, ptr %flags, i64 %flag.line
   br label %look
 look:
-  %count = phi i64 [ 0, %go ], [ %more, %again ], [ 0, %yield ]
-  %helping = load atomic i64, ptr %active seq_cst, align 8
-  %over = icmp eq i64 %helping, 0
-  br i1 %over, label %done, label %again
+  %count = phi i64 [ 0, %one ], [ %more, %again ], [ 0, %yield ]
+  %inside = load atomic i64, ptr %flag seq_cst, align 8
+  %over = icmp eq i64 %inside, 0
+  br i1 %over, label %out, label %again
+out:
+  %number.next = add i64 %number, 1
+  br label %worker
 again:
   $pause$
   %more = add i64 %count, 1

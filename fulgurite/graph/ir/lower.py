@@ -640,10 +640,10 @@ class _Lower:
         return make(RUN, node.dtype, tuple(sources), (name, along, reverse))
 
     def sort(self, node: Node, index: Index, valid: Domain) -> Lowering:
-        place, descending = node.arg
+        place, *how = node.arg
         along = self.whole_axis(node, index, place, valid)
         value = yield node.src[0], index, valid
-        return make(ORDER, node.dtype, (value,), (along, descending))
+        return make(ORDER, node.dtype, (value,), (along, *how))
 
     def whole_axis(self, node: Node, index: Index, place: int, valid: Domain) -> tuple[int, ...]:
         """The axes that run over a whole dimension in order, outermost first."""

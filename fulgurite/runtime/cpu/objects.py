@@ -18,6 +18,7 @@ from ...codegen.cpu.llvm.compiler import Refusal, compile_object
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
 from ...codegen.cpu.target import Target
+from ...codegen.cpu.tiling import CORES
 from ...config import current
 from ...core.digest import digest_of
 from ...core.lazy_named_tuple import NamedTuple
@@ -26,7 +27,7 @@ from ..cache.disk import store_for
 if TYPE_CHECKING:
     from ...codegen.common.api import KernelText, Launch
 
-THREADED = 1 << 17  # additions in a launch from which sharing it among threads pays
+THREADED = CORES.shared_work  # additions in a launch from which sharing it among threads pays
 
 
 class PrepackedForm(NamedTuple):

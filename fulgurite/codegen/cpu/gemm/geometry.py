@@ -139,7 +139,8 @@ class Geometry:
         """The strides of a dense operand on its route."""
         route, view = self.library_route(s), self.gemm.view(s)
         if route in ("dense", "fused"):
-            return self.dense_strides(s)
+            own, folded = self.dense_strides(s)
+            return (own // 2, folded) if self.gemm.registers.pairs else (own, folded)
         if route == "windows" and view is not None:
             return view.step("own"), view.step("folded")
         if s.name == "left" or route == "k-major":
@@ -173,7 +174,7 @@ class Geometry:
         if not s.is_transposed and not self.gemm.kind.reads_views:  # along whole rows of memory
             panels = -(-self.gemm.columns // panel)
             return panels * panel, gcd(GEMM.k_lines_at_once, tiles.k_block)
-        return tiles.columns, tiles.k_block
+        return panel, tiles.k_block
 
     def pack_units(self, s: Operand) -> int:
         """How many units pack one product's operand."""
@@ -355,6 +356,6 @@ class Geometry:
         bytes_ = 4 if gemm.uses_vnni else 1  # of an element that is packed, where places are bytes
         across = r.panel if shape == "panels" else self.packed_stride(s) * bytes_
         kind = 0 if r.packs_vnni else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
-        flipped = 128 if r.dot == "ss" and s.name == "left" else 0
+        flipped = 128 if r.flips and s.name == "left" else 0
         sizes = gemm.is_near(s, s.along), r.panel, gemm.target.lanes, across
         return view_numbers(v, s.along, shape, *sizes, gemm.kind.is_direct, kind, flipped)

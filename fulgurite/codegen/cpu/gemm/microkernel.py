@@ -73,6 +73,12 @@ class Registers:
         return wanted | {"amx_tile"} <= self.target.features
 
     @property
+    def flips(self) -> bool:
+        """True if signed bytes of A are packed 128 too large: VNNI multiplies them by signed ones
+        as if they had no sign, AMX has an instruction for both."""
+        return self.dot == "ss" and not self.has_tiles
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows of a block, and its vectors of columns."""
         if self.has_tiles:
@@ -177,42 +183,12 @@ def block(registers: Registers, in_runs: bool = False) -> Module:
 
 
 def _by_tiles(registers: Registers) -> list[str]:
-    """A block of AMX tiles. What signed bytes of A are too large by is taken off in C before."""
+    """A block of AMX tiles: an instruction for each pair of signs."""
     from .amx import amx_block  # which few machines load
 
-    begin, instruction = ["  %fresh = select i1 %first, i64 0, i64 1"], "tdpbf16ps"
-    if not registers.dot:
-        return amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))
-    instruction = "tdpbsud" if registers.dot == "su" else "tdpbusd"
-    if registers.dot == "ss":
-        begin = [*_surplus(registers), *_begin_rows(registers), "  %fresh = add i64 0, 1"]
-    found = amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))
-    return [*found, *_declared(registers)]
-
-
-def _begin_rows(registers: Registers) -> list[str]:
-    """Add what each column has too much to every row of C, or put it there."""
-    kind, width = vector_of(registers), registers.width
-    lines = [
-        "  %count = trunc i64 %columns to i32",
-        "  %old = select i1 %first, i32 0, i32 %count",
-        *_masks(registers, registers.vectors, "count", "mask"),
-        *_masks(registers, registers.vectors, "old", "old"),
-        "  br label %less",
-        "less:",
-        "  %row = phi i64 [ 0, %start ], [ %rownext, %less ]",
-        "  %rowoff = mul i64 %row, %cs",
-        "  %rowat = getelementptr i32, ptr %C, i64 %rowoff",
-    ]
-    for v in range(registers.vectors):
-        lines += [
-            f"  %ca{v} = getelementptr i32, ptr %rowat, i64 {v * width}",
-            f"  %cb{v} = {reading('load', kind, f'%ca{v}', f'%old{v}')}",
-            f"  %cc{v} = add {kind} %cb{v}, %less{v}",
-            f"  {writing('store', kind, f'%cc{v}', f'%ca{v}', f'%mask{v}')}",
-        ]
-    return [*lines, "  %rownext = add i64 %row, 1", "  %rowmore = icmp slt i64 %rownext, %rows",
-            "  br i1 %rowmore, label %less, label %tiled", "tiled:"]  # fmt: skip
+    instruction = f"tdpb{registers.dot}d" if registers.dot else "tdpbf16ps"
+    begin = "  %fresh = select i1 %first, i64 0, i64 1"
+    return amx_block(_ARGS, instruction, registers.vectors, begin)
 
 
 def block_shapes(registers: Registers) -> list[tuple[int, int]]:
@@ -335,7 +311,7 @@ class _Block:
         ]
         if self.in_runs:
             lines.append(f"  %{w}left = phi i64 [ %run, %entry ], [ %{w}leftnext, %{w} ]")
-        begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
+        begin = "%less{v}" if registers.flips else "zeroinitializer"
         lines += [
             f"  %{w}c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %{w}r{i}_{v}, %{w} ]"
             for i, v in self.cells
@@ -504,7 +480,7 @@ def _driver(registers: Registers, in_runs: bool = False) -> str:
     lines, before = ["entry:"], "entry"
     assembled, more = registers.assembled and not in_runs, _RUNS * in_runs
     lines_bytes = FETCHED_BYTES if assembled else GEMM.cache_line_bytes
-    if registers.dot == "ss":
+    if registers.flips:
         lines, before = [*lines, *_surplus(registers)], "start"
     widths = range(1, registers.most + 1)
     sizes = " ".join(f"i64 {v}, label %wide{v}_" for v in widths)

@@ -33,6 +33,7 @@ from .plan import (
     byte_signs,
     multiplies_pairs,
 )
+from .spread import spread
 from .tile_sizes import (
     Tiles,
     direct_tiles,
@@ -59,7 +60,15 @@ def choose(problem: GemmProblem, machine: Target) -> tuple[Gemm, GemmPlan] | Non
         gemms += [pairs] if DENSE.applies(pairs) else []
     gemms += vnni_gemms(problem, machine)
     plans = [(gemm, plan) for gemm in gemms if (plan := cheapest(gemm)) is not None]
-    return min(plans, key=lambda found: found[1].cost, default=None)
+    best = min(plans, key=lambda found: found[1].cost, default=None)
+    return None if best is None else (best[0], for_cores(*best))
+
+
+def for_cores(gemm: Gemm, plan: GemmPlan) -> GemmPlan:
+    """The same plan, cut for the cores of the machine: what is chosen does not depend on them."""
+    bound = gemm.as_kind(plan.kind)
+    tiles = spread(bound, plan.tiles, lambda s: _pack_weight(bound, s))
+    return plan if tiles is plan.tiles else replace(plan, tiles=tiles)
 
 
 def cheapest(gemm: Gemm) -> GemmPlan | None:
@@ -112,7 +121,7 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     if found is None or found.tiles.right != "shared":
         return None
     order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
-    return found if order[0] == order[1] else None
+    return for_cores(replace(gemm, prepacked=True), found) if order[0] == order[1] else None
 
 
 def _may_pack_once(gemm: Gemm) -> bool:
