@@ -124,6 +124,11 @@ def link_compiled(compiled: Compiled, device: str) -> Plan:
     return link(schedule, kernels, layout, get_device(device))
 
 
+def plan_of_host_step(schedule: Schedule, device: str) -> Plan:
+    """The plan of a schedule that the host runs: there is nothing to lower."""
+    return link_compiled(compile_schedule(lay_out(schedule, device), device), device)
+
+
 def link(
     schedule: Schedule, kernels: Sequence[CompiledKernel], layout: Layout, backend: Device
 ) -> Plan:
