@@ -63,7 +63,12 @@ def cheapest(gemm: Gemm) -> GemmPlan | None:
 def cpu_problem(kernel: IndexKernel, dtypes: Sequence[DType] = ()) -> GemmProblem | None:
     """The GEMM that a kernel is, its operands swapped where rows make better lanes."""
     found = find_gemm(kernel, dtypes)
-    return found.transposed() if found is not None and _has_better_rows(found) else found
+    return None if found is None else with_better_rows(found)
+
+
+def with_better_rows(problem: GemmProblem) -> GemmProblem:
+    """A GEMM with its operands swapped where rows make better lanes."""
+    return problem.transposed() if _has_better_rows(problem) else problem
 
 
 def _has_better_rows(c: GemmProblem) -> bool:
