@@ -452,6 +452,18 @@ def has_windows(view: View) -> bool:
     return len(several) > 1 or again or any(c.asks for c in view.conditions)
 
 
+def reads_once(view: View) -> bool:
+    """True if neighbours are neighbours in memory, none is in two windows, and none is masked: the
+    pixels of several images."""
+    reach = 1
+    axes = [(abs(step), size) for size, step in (*view.own, *view.folded) if size > 1]
+    for step, size in sorted(axes):
+        if step < reach:
+            return False
+        reach = step * size
+    return abs(view.step("own")) == 1 and not any(c.asks for c in view.conditions)
+
+
 def window_pieces(view: View, columns: int, lanes: int) -> int:
     """Pieces of memory that vectors of columns are: two where a row of windows, or an image whose
     rows follow each other in memory, ends inside."""
@@ -486,6 +498,7 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
     view = gemm.view(s)
     if gemm.kind is GemmKind.IMPLICIT and not s.is_dense and view and has_windows(view):
-        apart = abs(view.step("own"))
-        weight = max(weight, window_rates(gemm).pack[min(max(apart, 1), 3) - 1])
+        apart, rates = abs(view.step("own")), window_rates(gemm)
+        rate = rates.images if reads_once(view) else rates.pack[min(max(apart, 1), 3) - 1]
+        weight = max(weight, rate)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)
