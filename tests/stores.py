@@ -41,7 +41,6 @@ def index_of(store: Store) -> Path:
 
 def unlink_all(store: Store) -> None:
     """Leave what a store has to its index."""
-    store.close()  # which makes links
     for path in Path(store.folder, "v1", "links").iterdir():
         path.unlink()
 

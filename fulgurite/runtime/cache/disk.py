@@ -7,7 +7,6 @@ The invariant: bytes come out only after their digest, owner and permissions wer
 killed process, a power cut or a stranger can cost entries but never make a wrong one (which is why
 nothing waits for the disk). In a folder of its own each key has a symbolic link to its file: who
 finds one need not load SQLite to ask the index, which knows better wherever a link leads nowhere.
-They are for other processes, so they are made when a store is closed: no compile waits for them.
 Trouble with the folder is one warning and a miss, never an error: a cache is not worth a crash. A
 file's modification time is its last use, to the hour, so reading never writes to the index.
 """
@@ -104,7 +103,6 @@ class Store:
         self.folder = os.path.abspath(os.path.expanduser(folder))
         self.limit = limit_bytes
         self._index = Index(os.path.join(self.folder, LAYOUT))
-        self._unlinked: dict[tuple[str, str], str] = {}  # the digests of keys without a link yet
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The bytes of a key, or None."""
@@ -148,7 +146,8 @@ class Store:
                 (kind, key, self._write(kind, key, data), len(data)) for kind, key, data in wanted
             ]
             self._unlink(self._enter(index, rows))
-            self._unlinked.update([((kind, key), digest) for kind, key, digest, _ in rows])
+            for kind, key, digest, _ in rows:
+                self._link(kind, key, digest)
             with suppress(OSError):  # the entries are safe already
                 self._sweep(index)
             return len(rows)
@@ -184,7 +183,6 @@ class Store:
             index.execute("vacuum")
             # a temporary file may be another process's entry on its way
             self._remove_files(lambda name: not name.startswith(("tmp-", "lock-")))
-            self._unlinked.clear()
             self._remove_links(lambda name: True)
             with suppress(FileNotFoundError):
                 os.unlink(self._index.damaged)
@@ -207,11 +205,7 @@ class Store:
         return import_(self, path)
 
     def close(self) -> None:
-        """Link what is new and close the index; the next use opens it again."""
-        while self._unlinked:
-            (kind, key), digest = self._unlinked.popitem()
-            if os.path.lexists(self._path(digest)):  # it was not evicted meanwhile
-                self._link(kind, key, digest)
+        """Close the index; the next use opens it again."""
         self._index.close()
 
     @contextmanager

@@ -274,7 +274,6 @@ def test_a_link_finds_an_entry_without_sqlite_and_the_index_makes_one_again(tmp_
 def test_a_link_that_leads_elsewhere_is_left_to_the_index(store: Store, target: str) -> None:
     store.put("object", A, b"x")
     store.put("object", B, b"y")
-    store.close()
     link, other = link_of(store, "object", A), link_of(store, "object", B)
     link.unlink()
     if target:
@@ -286,21 +285,6 @@ def test_a_link_that_leads_elsewhere_is_left_to_the_index(store: Store, target: 
     assert Path(os.path.realpath(link)) in files_of(store)  # mended
 
 
-def test_links_are_made_when_a_store_is_closed_and_not_before(store: Store) -> None:
-    """A compile does not wait for what only other processes need."""
-    store.put("object", A, b"x")
-    store.put("plan", A, b"y")
-    store.put("plan", A, b"z")
-    assert not link_of(store, "object", A).exists() and store.get("plan", A) == b"z"
-    store.close()
-    assert link_of(store, "object", A).read_bytes() == b"x"
-    assert link_of(store, "plan", A).read_bytes() == b"z"
-    store.put("object", B, b"x")
-    store.clear()
-    store.close()
-    assert not link_of(store, "object", B).is_symlink()
-
-
 def test_links_go_with_their_entries(store: Store) -> None:
     store.put("object", A, bytes(1000))
     store.limit = 1500
@@ -308,7 +292,6 @@ def test_links_go_with_their_entries(store: Store) -> None:
     assert store.get("object", A) is None and store.get("object", B) == bytes(1000)
     os.utime(Path(store.folder, "v1", "swept"), (1, 1))
     store.put("plan", C, b"x")  # which sweeps
-    store.close()
     links = Path(store.folder, "v1", "links")
     assert sorted(p.name for p in links.iterdir()) == sorted([f"object-{B}", f"plan-{C}"])
     store.clear()
