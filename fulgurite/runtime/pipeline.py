@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
 from ..core.lazy_dataclass import dataclass
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, toposort
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import CONTIGUOUS

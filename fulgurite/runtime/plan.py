@@ -10,11 +10,12 @@ after the other is the device's own business (`Device.link`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import current
 from ..core.cache import WeakCache
 from ..core.context import Table
+from ..core.lazy_named_tuple import NamedTuple
 from ..errors import CompilerError
 from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.memory.arena import Layout, plan_memory

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ..core.cache import Cache
 from ..core.context import Table
 from ..core.digest import digest_of
 from ..core.dtype import DType, array_of_bits
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of, toposort
 from ..core.op import Array
 from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import toposort
 from ...core.ops.elementwise import WHERE
 from ...core.ops.index import LOAD, STORE, VALID
