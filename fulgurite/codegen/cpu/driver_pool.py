@@ -2,7 +2,7 @@
 
 In: nothing; this is text, loaded when a process first asks for more than one thread. Out: functions
 `fulgurite_start` and `fulgurite_stop` (the pool's workers). Starting leaves the address of what
-shares a launch in the pool, where the driver (`driver.py`) finds it.
+shares a launch in the pool, where the driver finds it (`driver.py` has the calling convention).
 A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
 job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
 sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
