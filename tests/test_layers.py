@@ -191,8 +191,9 @@ def test_the_first_kernel_loads_only_the_modules_it_needs(tmp_path: Path) -> Non
         env={**os.environ, "FULGURITE_CACHE_DIR": str(tmp_path), "FULGURITE_DEVICE": "cpu",
              "FULGURITE_TIER": "native", "FULGURITE_THREADS": "1"},
     )  # fmt: skip
+    without = FIRST_KERNEL.replace("fg.softmax", "# ").replace("fg.layer_norm", "# ")
     before = subprocess.run(
-        [sys.executable, "-c", FIRST_KERNEL.replace("fg.softmax", "# ").replace("fg.layer_norm", "# ")],
+        [sys.executable, "-c", without],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     loaded = result.stdout.split()
