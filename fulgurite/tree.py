@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._hints import surface
+from .core.lazy_named_tuple import NamedTuple
 from .errors import ArgumentError
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cached_property, partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .._lazy import FORK_LOCK
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.lazy_dataclass import dataclass
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, constant
 from ..core.ops.body import sizes_vary
 from ..core.ops.collective import COMMUNICATES, UNSHARD

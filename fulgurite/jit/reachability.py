@@ -22,10 +22,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Set
 from operator import attrgetter, is_not, methodcaller
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node
 from ..core.ops.effect import TAPE
 from ..tensor import Tensor, from_numpy

@@ -80,6 +80,7 @@ class WindowRates:
     pack: tuple[float, float, float]  # the pieces of a vector, their places and masks (im2col)
     load: tuple[float, float]  # the same for a register block of a direct convolution
     line: float  # a line of the left operand, which a direct convolution does not pack
+    images: float = 5.0  # of packing pixels that follow each other, which no window has twice
 
 
 WINDOW_RATES = {  # by the vectors of a target, and whether they are halves; measured: decision 0160

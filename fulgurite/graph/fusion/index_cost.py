@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.elementwise import LT, WHERE

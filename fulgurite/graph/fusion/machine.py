@@ -10,11 +10,12 @@ machine. The model that a target ships is rounded to two digits, so plans do not
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from math import floor, log10
 from weakref import WeakKeyDictionary
 
 from ...core.digest import blake2b
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.elementwise import CAST

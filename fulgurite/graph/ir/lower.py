@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...core.context import Table, WeakMemo
 from ...core.dtype import DType, bool_, int64, uint32, void
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of, toposort
 from ...core.op import Op
 from ...core.ops.effect import AFTER, ASSIGN, CONTIGUOUS

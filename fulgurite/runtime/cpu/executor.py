@@ -239,6 +239,7 @@ class Program:
         if not all([is_alike(old, new) for old, new in pairs.values()]):
             return None
         made = copy(self)
+        made.__class__ = LateProgram
         for late in _LATE:
             made.__dict__.pop(late, None)
         made._source = source
@@ -269,41 +270,6 @@ class Program:
             self._framed.clear()
         self._framed[id(layout)] = layout, self.workspace, self._idle
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """The records of a resized program; of two threads that ask at once one writes them."""
-            if name not in _LATE:
-                raise AttributeError(f"a program has no {name!r}")
-            known = self.__dict__
-            (words,) = known.setdefault("records", [self._patched()])
-            source, entry = self._source, words.buffer_info()[0]
-            if source is not None:
-                launched = {entry: next(iter(source.launched.values()))}
-                over = bool(source.aliases)
-                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
-                known |= {"segments": [entry], "launched": launched}
-                self._source = None
-            return known[name]
-
-    def _patched(self) -> Words:
-        """The records of the program that it was made from, with its own numbers."""
-        source = self._source
-        if source is None:  # another thread was quicker
-            return self.records[0]
-        words = source.records[0][:]  # all of them at once
-        shown, groups = np.frombuffer(words, np.int64), dict[tuple[int, int], list[int]]()
-        for number in compress(count(), map(is_not, source.code, self.code)):
-            key = id(source.code[number]), id(self.code[number])
-            groups.setdefault(key, []).append(number)
-        for numbers in groups.values():  # kernels that come often have the same numbers
-            new = self.code[numbers[0]]
-            assert isinstance(new, Native), "a program of one call has no host steps"
-            launches = [(self.address(symbol), units, shared, *new.numbers)
-                        for symbol, units, shared in new.launches]  # fmt: skip
-            shown[source.words_of(tuple(numbers))] = launches
-        return words
-
     def words_of(self, items: tuple[int, ...]) -> Array:
         """Where the launches of kernels stand in the records: by item, launch and number."""
         found = self._words.get(items)
@@ -327,10 +293,13 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        addresses = None if poison else self.addresses(inputs)
-        if addresses is None:
+        if poison or not self.entry:
             return self._run(inputs, values, poison)
-        return self.launch(addresses, [values[name] for name in self.names], self.places)
+        addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
+        if 0 in addresses:
+            return self._run(inputs, values, poison)
+        names = self.names
+        return self.launch(addresses, [values[n] for n in names] if names else (), self.places)
 
     def addresses(self, inputs: Sequence[Buffer]) -> list[int] | None:
         """Where inputs are, for a program that is one native call; None if it is not for these."""
@@ -353,8 +322,9 @@ class Program:
             frame = self._idle.pop()
         except IndexError:
             frame = self.frame(False, self.layout)
-        for place, value in zip(places, values, strict=True):
-            frame.words[place] = value
+        if places:
+            for place, value in zip(places, values, strict=True):
+                frame.words[place] = value
         results: list[Buffer] = []
         for _, nbytes, size, shape, dtype, spares in self.made:
             try:  # written out, as a call would be a twentieth of what a replay costs
@@ -685,6 +655,49 @@ class Program:
         for *_, spares in self.made:
             if spares is not None:
                 spares.give_back()
+
+
+class LateProgram(Program):
+    """A resized program, until its records are needed; then it is as any other.
+
+    A class with `__getattr__` is slow in all its attributes, which every run asks for.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The records of a resized program; of two threads that ask at once one writes them."""
+            if name not in _LATE:
+                raise AttributeError(f"a program has no {name!r}")
+            known = self.__dict__
+            (words,) = known.setdefault("records", [self._patched()])
+            source, entry = self._source, words.buffer_info()[0]
+            if source is not None:
+                launched = {entry: next(iter(source.launched.values()))}
+                over = bool(source.aliases)
+                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
+                known |= {"segments": [entry], "launched": launched}
+                self._source = None
+            self.__class__ = Program
+            return known[name]
+
+    def _patched(self) -> Words:
+        """The records of the program that it was made from, with its own numbers."""
+        source = self._source
+        if source is None:  # another thread was quicker
+            return self.records[0]
+        words = source.records[0][:]  # all of them at once
+        shown, groups = np.frombuffer(words, np.int64), dict[tuple[int, int], list[int]]()
+        for number in compress(count(), map(is_not, source.code, self.code)):
+            key = id(source.code[number]), id(self.code[number])
+            groups.setdefault(key, []).append(number)
+        for numbers in groups.values():  # kernels that come often have the same numbers
+            new = self.code[numbers[0]]
+            assert isinstance(new, Native), "a program of one call has no host steps"
+            launches = [(self.address(symbol), units, shared, *new.numbers)
+                        for symbol, units, shared in new.launches]  # fmt: skip
+            shown[source.words_of(tuple(numbers))] = launches
+        return words
 
 
 Step = Native | Inlined | StepCode

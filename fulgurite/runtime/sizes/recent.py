@@ -9,9 +9,10 @@ by entry. No key is hashed and none is kept, so a loop whose sizes never come ag
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.context import Table
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.symbolic.polynomial import Key, source_of
 from ...graph.ir.cache_key import Normal, Structure
 from ...graph.ir.size_key import filled, skeleton_of

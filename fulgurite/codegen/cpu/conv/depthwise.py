@@ -1,11 +1,11 @@
 """The depthwise template: convolutions with channels last, weights in registers.
 
-In: an `IndexKernel`. Out: a `KernelText`, or None where `kernel/contract/depthwise.py` finds no
-such sum. A unit is one vector of channels at some places. It reads the weights of all taps once,
-then goes over its places: a tap multiplies a vector of memory with its weights and adds them, in
-one instruction; the epilogue is evaluated from the sum and stored. Sizes, steps, and how far each
-tap is from the first are numbers of the table, so shapes need no text. Where an image has edges, a
-place at one asks of each tap whether it is inside, and takes zeros where it is not.
+In: a sum that `kernel/contract/depthwise.py` found. Out: a `KernelText`. A unit is one vector of
+channels at some places. It reads the weights of all taps once, then goes over its places: a tap
+multiplies a vector of memory with its weights and adds them, in one instruction; the epilogue is
+evaluated from the sum and stored. Sizes, steps, and how far each tap is from the first are numbers
+of the table, so shapes need no text. Where an image has edges, a place at one asks of each tap
+whether it is inside, and takes zeros where it is not.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from math import prod
 from ....core.dtype import DType, int64
 from ....core.node import Node
 from ....core.ops.index import LOAD, STORE
-from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.analysis import Line, Part
-from ....kernel.contract.depthwise import Depthwise, Edge, find_depthwise
+from ....kernel.contract.depthwise import Depthwise, Edge
 from ...common.api import KernelText, Launch
 from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
@@ -28,13 +27,8 @@ from ..target import Target
 from ..tiling import CPU
 
 
-def depthwise(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText | None:
-    """A kernel that sums products over a window, for all channels of a place at once."""
-    found = find_depthwise(kernel) if target.has_masks else None
-    return None if found is None else _rendered(found, dtypes, target)
-
-
-def _rendered(m: Depthwise, dtypes: Sequence[DType], target: Target) -> KernelText:
+def depthwise_text(m: Depthwise, dtypes: Sequence[DType], target: Target) -> KernelText:
+    """Sums of products over a window, for all channels of a place at once."""
     f = _Places(m, dtypes, target)
     places, run = prod(m.rows.sizes), m.rows.sizes[-1] if m.rows.sizes else 1
     tall = max(run, CPU.loops.split.unit_elements * 8 // m.lanes // run * run)

@@ -80,7 +80,12 @@ def cheapest(gemm: Gemm) -> GemmPlan | None:
 def cpu_problem(kernel: IndexKernel, dtypes: Sequence[DType] = ()) -> GemmProblem | None:
     """The GEMM that a kernel is, its operands swapped where rows make better lanes."""
     found = find_gemm(kernel, dtypes)
-    return found.transposed() if found is not None and _has_better_rows(found) else found
+    return None if found is None else with_better_rows(found)
+
+
+def with_better_rows(problem: GemmProblem) -> GemmProblem:
+    """A GEMM with its operands swapped where rows make better lanes."""
+    return problem.transposed() if _has_better_rows(problem) else problem
 
 
 def _has_better_rows(c: GemmProblem) -> bool:
@@ -483,6 +488,18 @@ def has_windows(view: View) -> bool:
     return len(several) > 1 or again or any(c.asks for c in view.conditions)
 
 
+def reads_once(view: View) -> bool:
+    """True if neighbours are neighbours in memory, none is in two windows, and none is masked: the
+    pixels of several images."""
+    reach = 1
+    axes = [(abs(step), size) for size, step in (*view.own, *view.folded) if size > 1]
+    for step, size in sorted(axes):
+        if step < reach:
+            return False
+        reach = step * size
+    return abs(view.step("own")) == 1 and not any(c.asks for c in view.conditions)
+
+
 def window_pieces(view: View, columns: int, lanes: int) -> int:
     """Pieces of memory that vectors of columns are: two where a row of windows, or an image whose
     rows follow each other in memory, ends inside."""
@@ -517,6 +534,7 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
     view = gemm.view(s)
     if gemm.kind is GemmKind.IMPLICIT and not s.is_dense and view and has_windows(view):
-        apart = abs(view.step("own"))
-        weight = max(weight, window_rates(gemm).pack[min(max(apart, 1), 3) - 1])
+        apart, rates = abs(view.step("own")), window_rates(gemm)
+        rate = rates.images if reads_once(view) else rates.pack[min(max(apart, 1), 3) - 1]
+        weight = max(weight, rate)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)

@@ -15,10 +15,12 @@ from fulgurite.codegen.cpu.gemm.strategies import (
     choose,
     cpu_problem,
     plan_gemm,
+    reads_once,
 )
 from fulgurite.codegen.cpu.gemm.template import gemms
 from fulgurite.codegen.cpu.target import Target
 from fulgurite.core import build
+from fulgurite.kernel.contract.im2col import View
 from fulgurite.tensor import node_of, wrap
 from tests.codegen.cpu.launch import lowered
 
@@ -142,6 +144,37 @@ def test_rows_of_byte_windows_are_read_in_place_where_they_are_several() -> None
     assert plan.registers.words and plan.tiles.k_block >= 36  # all of k: the sums are exact
     assert plan_of(byte_windows(3)).tiles.left == "tile"  # a register block would be low
     assert plan_of(byte_windows(12, dilation=2)).tiles.left == "tile"  # k is nine runs, not three
+
+
+@pytest.mark.parametrize(
+    ("inner", "size", "outer", "kind"),
+    [(128, 14, 128, GemmKind.IMPLICIT), (64, 14, 64, GemmKind.IMPLICIT),
+     (256, 14, 256, GemmKind.IMPLICIT), (64, 28, 64, GemmKind.DIRECT),
+     (16, 28, 96, GemmKind.DIRECT)],
+)  # fmt: skip
+def test_pixels_that_are_in_one_window_only_are_packed_at_less(
+    inner: int, size: int, outer: int, kind: GemmKind
+) -> None:
+    """The gradient of a 1x1 convolution to its images, whose weights are read across."""
+    image, weights = memory(8, inner, size, size), memory(outer, inner, 1, 1)
+    back = memory(8, outer, size, size)
+    slope = fg.grad(lambda x: (fg.conv2d(x, weights) * back).sum())(image)
+    assert plan_of(slope).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("own", "folded", "once"),
+    [
+        (((8, 25088), (196, 1)), ((128, 196),), True),
+        (((8, 25088), (196, 1)), ((128, 98),), False),  # which overlap
+        (((8, 25088), (98, 2)), ((128, 196),), False),  # two apart
+        (((26, 28), (26, 1)), ((3, 28), (3, 1)), False),  # windows
+    ],
+)
+def test_images_whose_pixels_are_read_once_are_told_from_windows(
+    own: Any, folded: Any, once: bool
+) -> None:
+    assert reads_once(View(0, (), own, folded, ())) is once
 
 
 def test_tiles_of_windows_leave_no_half_of_a_register_block_idle() -> None:
