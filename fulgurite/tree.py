@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ._hints import surface
+from .core.dtype import DType
 from .errors import ArgumentError
 
 
@@ -77,7 +78,8 @@ def epoch() -> int:
 
 LEAF = Form(None, None, ())
 _KINDS: dict[type, Kind] = {}
-_LEAVES: set[type] = set()  # types that were looked at and are no containers
+# types that were looked at and are no containers; a dtype is one object, which `is` compares
+_LEAVES: set[type] = {DType}
 
 
 def register(
