@@ -234,6 +234,21 @@ def test_a_replayed_step_looks_for_memory_once(monkeypatch: pytest.MonkeyPatch) 
     assert not found  # what it reads has not moved, and gradients are only replaced
 
 
+@pytest.mark.parametrize("leaf", [False, True])
+def test_a_detached_tensor_is_assigned_alone(leaf: bool) -> None:
+    @fg.jit
+    def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
+        with fg.no_grad():
+            x += y
+        return x.detach() * 1
+
+    x = t(1, 2).realize()
+    apart = x.detach().requires_grad_(leaf)
+    for i in range(1, 4):
+        assert step(apart, t(10)).tolist() == [1 + 10 * i, 2 + 10 * i] == apart.tolist()
+        assert x.tolist() == [1, 2]
+
+
 class _Thing:
     value: Any
 
