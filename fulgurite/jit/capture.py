@@ -233,7 +233,7 @@ class Captured:
         if not numbers and not self._computed:  # nothing that can fail: it was checked
             return ["numbers = ()", f"values = ({values})"]
         lines = [f"numbers = ({numbers})", f"values = ({values})", *self._computed]
-        return ["try:", *[f"    {line}" for line in lines], "except ArithmeticError:",
+        return ["try:", *[f"    {line}" for line in lines], "except LOOKUPS:",
                 "    return MISS"]  # fmt: skip
 
     def _function(self, checks: list[str], otherwise: str, rest: list[str]) -> Any:
