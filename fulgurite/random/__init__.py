@@ -40,6 +40,7 @@ from ..functional.math.scan import cumulative_sum
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from . import distributions, generator, reproducible_math
 from .generator import FOLD, GENERATOR, SPLIT, Source, derived, key_node, seed_key, words_of
+from .weighted import checked
 from .weighted import multinomial_counts as multinomial
 
 __all__ = [
@@ -508,13 +509,16 @@ def choice(
     device = device if table is None or device else table.device
     weights = None if p is None else _weights(p, size)
     if not replace:
-        places = _without_replacement(size, weights, key, device)[:count].reshape(whole)
+        places = _without_replacement(size, weights, key, device)[:count]
     elif weights is None:
         places = randint(0, max(size, 1), whole, key=key, device=device)
     else:
         total = cumulative_sum(weights)
         unit = uniform((count,), dtype=total.dtype, key=key, device=device)
-        places = searchsorted(total / total[-1], unit, side="right").reshape(whole)
+        places = searchsorted(total / total[-1], unit, side="right")
+    if weights is not None and count:
+        places = checked(places, weights, 1 if replace else count)
+    places = places.reshape(whole)
     return places if table is None else take(table, places, axis=axis)
 
 
