@@ -477,3 +477,15 @@ def test_what_has_no_such_size_comes_after_sizes_that_vary(other: Any) -> None:
             assert jitted(fg.ones(rows)).tolist() == [2 + rows] * rows
         assert float(jitted(other)) == 6
         assert jitted(fg.ones(7)).tolist() == [9] * 7
+
+
+def test_sizes_that_vary_pass_the_verifier() -> None:
+    def f(x: fg.Tensor) -> fg.Tensor:
+        n = x.shape[0]
+        return (x * fg.arange(n)).sum() + fg.arange(2 * n + 1).sum()
+
+    jitted = fg.jit(f)
+    with fg.config(device="cpu", verify=True):
+        for n in (3, 5, 7, 9):
+            want = sum(range(n)) + sum(range(2 * n + 1))
+            assert jitted(fg.ones(n)).item() == want == f(fg.ones(n)).item()
