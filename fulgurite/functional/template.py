@@ -1,11 +1,12 @@
 """Templates: memoised graph building, the nodes a function makes as a list that is made again.
 
 In: a function of tensors and plain values whose nodes follow from dtypes, shapes and those values
-alone. Out: the same function; when operands like these come for the second time, the nodes it made
-of them are kept in order (op, dtype, arg, shape, numbers of sources), and from then on one call
-interns them over the operands: a layer norm is 16 nodes of Python arithmetic otherwise. Operands
-that a function looks into (constants, sizes that vary) are left to it, and so is all that it made
-of anything but its operands: both make the same nodes, and hash-consing gives the same node.
+alone. Out: the same function; when operands like these come for the second time, the nodes it makes
+of stand-ins for them are kept in order (op, dtype, arg, shape, numbers of sources), and from then
+on one call interns them over the operands: a layer norm is 16 nodes of Python arithmetic otherwise.
+Stand-ins are memory that nothing is known of: what a function sees in these very operands (one is a
+view of another, or a running count) is no part of a template. Constants and sizes that vary are
+left to the function, and so is all that it makes of anything but its operands.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any, TypeVar
 from ..config import current
 from ..core.build import Step, is_plain, replay
 from ..core.dtype import DType
-from ..core.node import Node
-from ..core.ops.leaf import CONST, IOTA
+from ..core.node import Node, toposort
+from ..core.ops.leaf import CONST, IOTA, new_buffer
 from ..tensor import Tensor, operand, wrap
 
 F = TypeVar("F", bound=Callable[..., Tensor | None])
@@ -53,9 +54,7 @@ def templated(function: F) -> F:
         if found not in seen:
             seen.add(found)
         elif steps is None and made is not None:
-            steps = _template(made.entry.node, nodes)
-            if steps is not None:
-                known[found] = steps
+            known[found] = _template(function, args, keywords, nodes)
         if len(seen) > _MOST:
             seen.clear()
             known.clear()
@@ -104,30 +103,45 @@ def _add_operand(node: Node, key: list[Any], nodes: list[Node]) -> bool:
     return True
 
 
-def _template(root: Node, sources: list[Node]) -> tuple[Step, ...] | None:
-    """The steps from sources to a root, if it is made of nothing else; None: ask another time."""
-    if root in sources:
+def _template(
+    function: Callable[..., Tensor | None], args: Any, keywords: Any, operands: list[Node]
+) -> tuple[Step, ...]:
+    """The steps from operands to what a function makes of them; none if there is no template."""
+    standing = [wrap(_memory_like(x)) for x in operands]
+    made = function(
+        *[_stood_in(x, operands, standing) for x in args],
+        **{name: _stood_in(x, operands, standing) for name, x in keywords.items()},
+    )
+    number = {x.entry.node: i for i, x in enumerate(standing)}
+    if made is None or made.entry.node in number:
         return ()
-    latest = max([node.id for node in sources], default=0)
-    number = {node: i for i, node in enumerate(sources)}
     steps: list[Step] = []
-    stack = [root]
-    while stack:
-        node = stack.pop()
+    for node in toposort([made.entry.node]):
         if node in number:
             continue
         if not _is_step(node):
             return ()
-        if node.id < latest and node.src:  # below a source, or it was there before
-            return None
-        pending = [s for s in node.src if s not in number]
-        if pending:
-            stack += (node, *pending)
-            continue
         number[node] = len(number)
         places = [number[s] for s in node.src]
         steps.append((node.op, node.dtype, node.arg, node.shape, *places))
     return tuple(steps)
+
+
+def _stood_in(x: Any, operands: list[Node], standing: list[Tensor]) -> Any:
+    """An argument with stand-ins in place of operands."""
+    if isinstance(x, Tensor):
+        return standing[operands.index(operand(x) if x.entry.node.watched else x.entry.node)]
+    if type(x) in (tuple, list):
+        return type(x)([_stood_in(part, operands, standing) for part in x])
+    if type(x) is slice:
+        return slice(*_stood_in([x.start, x.stop, x.step], operands, standing))
+    return x
+
+
+def _memory_like(node: Node) -> Node:
+    """New memory of a node's shape, dtype and device."""
+    shape: Any = node.shape  # which is plain
+    return new_buffer(shape, node.dtype, node.device or current().device)
 
 
 def _is_step(node: Node) -> bool:
