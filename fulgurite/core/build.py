@@ -75,14 +75,14 @@ def note(node: Node, here: Origin | None = None) -> Node:
 
 @compiled
 def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
-    """The nodes of a template over sources, which they are added to: the last of them."""
-    here = capture()
+    """The nodes of a template over sources: the last of them."""
+    here, made = capture(), [*nodes]
     for op, dtype, arg, shape, *numbers in steps:
-        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
+        node = derived(make(op, dtype, tuple([made[i] for i in numbers]), arg), shape)
         if op is effect.DETACH:
             node._watched = NOBODY
-        nodes.append(node if op is leaf.CONST else note(node, here))
-    return nodes[-1]
+        made.append(node if op is leaf.CONST else note(node, here))
+    return made[-1]
 
 
 # --- leaves --------------------------------------------------------------------------------------
