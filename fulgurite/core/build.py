@@ -549,12 +549,12 @@ def _not_empty(x: Node, index: Node, axis: int) -> None:
         raise BoundsError("an axis of size 0 has no elements to index", "check for empty tensors")
 
 
-def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
-    """The stable order along an axis, as places."""
+def sort_order(x: Node, axis: int, descending: bool = False, first: int = 0) -> Node:
+    """The stable order along an axis, as places; with `first` only so many of them may be read."""
     if x.dtype.kind == "c":
         raise DTypeError("complex numbers have no order", "sort their real part or magnitude")
     found = as_flag(descending, "descending")
-    return note(indexing.sort_order(x, as_axis(axis, x.ndim), found))
+    return note(indexing.sort_order(x, as_axis(axis, x.ndim), found, first))
 
 
 # --- effects -------------------------------------------------------------------------------------

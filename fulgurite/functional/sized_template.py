@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.build import Step
 from ..core.node import Node
-from ..core.ops.leaf import param
 from ..core.symbolic.polynomial import Named, filler
 from ..core.symbolic.sym import Trace, sized
 from ..errors import FulguriteError
 from ..graph.ir.size_key import Fit, Sizes, fit
 from ..runtime.sizes.specialize import acceptor
-from ..tensor import Tensor, operand, wrap
-
-Steps = tuple[Step, ...]
+from ..tensor import Tensor
+from .template import Steps, stand_in, template
 
 
 class SizedTemplate:
@@ -43,7 +40,7 @@ class SizedTemplate:
 
 def sized_template(
     samples: Sequence[Sizes], function: Callable[..., Tensor | None], call: tuple[Any, Any],
-    nodes: Sequence[Node], steps_of: Callable[[Node, list[Node]], Steps | None],
+    nodes: Sequence[Node],
 ) -> SizedTemplate | None:  # fmt: skip
     """A template for sizes like these, of which the last are those of a call."""
     found, sizes = fit(samples), samples[-1]
@@ -52,27 +49,12 @@ def sized_template(
     trace = Trace(dict(zip(found.names, found.values(sizes), strict=True)), ragged=False)
     symbolic = iter(found.symbolic(sizes, trace))
     shapes = [tuple([next(symbolic) if n > 1 else n for n in node.shape]) for node in nodes]
-    known = enumerate(zip(shapes, nodes, strict=True))
-    places = [param(i, shape, node.dtype, node.device) for i, (shape, node) in known]
-    stand_ins = dict(zip(nodes, map(wrap, places), strict=True))
-    args, keywords = call
+    known = enumerate(zip(nodes, shapes, strict=True))
+    places = [stand_in(i, node, shape) for i, (node, shape) in known]
     try:
-        made = function(*_replaced(args, stand_ins), **_replaced(keywords, stand_ins))
+        steps = template(function, call, nodes, places)
     except FulguriteError:  # which this call did not meet: nobody asked for more
         return None
-    steps = steps_of(made.entry.node, places) if made is not None else None
     if not steps or any([sign == "==" for _, sign in trace.guards]):  # it is for one size
         return None
     return SizedTemplate(found, sizes, trace, steps)
-
-
-def _replaced(value: Any, stand_ins: dict[Node, Tensor]) -> Any:
-    """Arguments with stand-ins for their tensors."""
-    kind = type(value)
-    if kind is Tensor:
-        return stand_ins[operand(value)]
-    if kind is dict:
-        return {name: _replaced(part, stand_ins) for name, part in value.items()}
-    if kind is list or kind is tuple:
-        return kind([_replaced(part, stand_ins) for part in value])
-    return value

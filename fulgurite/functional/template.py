@@ -1,21 +1,22 @@
 """Templates: memoised graph building, the nodes a function makes as a list that is made again.
 
 In: a function of tensors and plain values whose nodes follow from dtypes, shapes and those values
-alone. Out: the same function; when operands like these come for the second time, the nodes it made
-of them are kept in order (op, dtype, arg, shape, numbers of sources), and from then on one call
-interns them over the operands: a layer norm is 16 nodes of Python arithmetic otherwise. Operands
-that a function looks into (constants, sizes that vary) are left to it, and so is all that it made
-of anything but its operands: both make the same nodes, and hash-consing gives the same node.
+alone. Out: the same function; when operands like these come for the second time, the nodes it makes
+of stand-ins for them are kept in order (op, dtype, arg, shape, numbers of sources), and from then
+on one call interns them over the operands: a layer norm is 16 nodes of Python arithmetic otherwise.
+Stand-ins are parameters that nothing is known of: what a function sees in these very operands (one
+is a view of another, or a running count) is no part of a template. Constants and sizes that vary
+are left to the function, and so is all that it makes of anything but its operands.
 
 Sizes that never come twice, as those of a cache that grows, have a template too: when operands
-differ from earlier ones in sizes for the second time, the function runs once more on stand-ins
-whose sizes are `Sym`s, as `fg.jit` does, and every number in its nodes is an expression of them.
-What it decided because of a size is a guard, checked for each size once (decision 0195).
+differ from earlier ones in sizes for the second time, the sizes of stand-ins are `Sym`s, as in
+`fg.jit`, and every number in the nodes is an expression of them. What the function decided because
+of a size is a guard, checked for each size once (decision 0195).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,8 +25,8 @@ from ..config import current
 from ..core.build import Step, is_plain, replay
 from ..core.dtype import DType
 from ..core.extension import compiled
-from ..core.node import Node
-from ..core.ops.leaf import CONST, IOTA
+from ..core.node import Node, Shape, toposort
+from ..core.ops.leaf import CONST, IOTA, param
 from ..core.symbolic.sym import varies
 from ..tensor import SCOPES, Tensor, operand, wrap
 
@@ -73,8 +74,9 @@ class Memo:
             self.known[key] = ()  # it is for others
             return None
         root = made.entry.node
-        if key in self.seen and (steps := _template(root, nodes)) is not None:
-            self.known[key] = steps
+        if key in self.seen:
+            stand_ins = [stand_in(i, node) for i, node in enumerate(nodes)]
+            self.known[key] = template(self.function, (args, keywords), nodes, stand_ins)
         self.seen.add(key)
         if sizes and not _is_watched():
             if of_sizes is None:
@@ -179,30 +181,46 @@ def _add_operand(node: Node, key: list[Any], nodes: list[Node]) -> bool:
     return True
 
 
-def _template(root: Node, sources: list[Node]) -> Steps | None:
-    """The steps from sources to a root, if it is made of nothing else; None: ask another time."""
-    if root in sources:
+def stand_in(number: int, node: Node, shape: Shape | None = None) -> Node:
+    """A parameter in the place of an operand, with its dtype, shape and device."""
+    return param(number, node.shape if shape is None else shape, node.dtype, node.device)
+
+
+def template(
+    function: Callable[..., Tensor | None], call: tuple[Any, Any], operands: Sequence[Node],
+    stand_ins: Sequence[Node],
+) -> Steps:  # fmt: skip
+    """The steps from operands to what a function makes of them; none if there is no template."""
+    standing = dict(zip(operands, map(wrap, stand_ins), strict=True))
+    args, keywords = _replaced(call, standing)
+    made = function(*args, **keywords)
+    number = {node: i for i, node in enumerate(stand_ins)}
+    if made is None or made.entry.node in number:
         return ()
-    latest = max([node.id for node in sources], default=0)
-    number = {node: i for i, node in enumerate(sources)}
     steps: list[Step] = []
-    stack = [root]
-    while stack:
-        node = stack.pop()
+    for node in toposort([made.entry.node]):
         if node in number:
             continue
         if not _is_step(node):
             return ()
-        if node.id < latest and node.src:  # below a source, or it was there before
-            return None
-        pending = [s for s in node.src if s not in number]
-        if pending:
-            stack += (node, *pending)
-            continue
         number[node] = len(number)
         places = [number[s] for s in node.src]
         steps.append((node.op, node.dtype, node.arg, node.shape, *places))
     return tuple(steps)
+
+
+def _replaced(value: Any, standing: dict[Node, Tensor]) -> Any:
+    """Arguments with stand-ins for their tensors."""
+    kind = type(value)
+    if kind is Tensor:
+        return standing[operand(value)]
+    if kind is dict:
+        return {name: _replaced(part, standing) for name, part in value.items()}
+    if kind is list or kind is tuple:
+        return kind([_replaced(part, standing) for part in value])
+    if kind is slice:
+        return slice(*_replaced([value.start, value.stop, value.step], standing))
+    return value
 
 
 def _is_step(node: Node) -> bool:
@@ -250,7 +268,7 @@ class OfSizes:
         self.tried += 1
         with FORK_LOCK:
             from .sized_template import sized_template
-        made = sized_template(self.samples, function, call, nodes, _template)
+        made = sized_template(self.samples, function, call, nodes)
         steps = made.steps(sizes) if made is not None else None
         if made is not None and steps and replay(steps, nodes) is root:
             self.templates.append(made)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..core.cache import Cache
 from ..core.context import Table
 from ..core.digest import digest_of
 from ..core.dtype import DType, array_of_bits
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of, toposort
 from ..core.op import Array
 from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape
@@ -37,15 +38,15 @@ from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, has_tensor
 from ..graph.ir.size_key import SKELETONS
 from ..graph.memory.in_place import Append, Donated
-from ..graph.tiny import are_tiny
+from ..graph.tiny import are_tiny, is_tiny_as_built, whole
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
 from .donation import NOTHING, assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
-from .plan import KERNELS, Plan
-from .plan_key import cache_key, has_patterns
+from .plan import KERNELS, Plan, plan_of_host_step
+from .plan_key import cache_key, has_patterns, may_run_as_built
 from .recording import HISTORY, note
 from .sizes.recent import RECENT, Expected
 from .sizes.shapes import SHAPES, STATS, Sample, Shapes
@@ -277,6 +278,12 @@ def compile_graph(
     """Run the stages on the graph that a key describes."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
     inputs = len(normal.buffers) + len(lifted)
+    unwatched = not (options.verify or options.log)
+    if unwatched and may_run_as_built(options, device, donated) and is_tiny_as_built(value):
+        plan = plan_of_host_step(
+            whole(value, inputs), device
+        )  # the pipeline's, which stays unloaded
+        return Compiled(normal.constants, lifted, plan, {})
     with FORK_LOCK:
         from .pipeline import Context, planned
     context = Context(options, device, inputs, donated)

@@ -96,6 +96,37 @@ def test_operands_that_are_one_are_not_those_that_are_two() -> None:
             assert function(*pair).node is function.__wrapped__(*pair).node
 
 
+def _column() -> fg.Tensor:
+    return fg.Tensor([[3.0], [5.0]])
+
+
+def _views() -> list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]]:
+    """A function, operands of which one is a view of another or a count, and others like them."""
+    column, row = _column(), fg.Tensor([[1.0, 2.0]])
+    line, count = fg.Tensor([3.0, 5.0]), fg.arange(2, dtype="float32")
+    return [
+        (products.matmul, (column.T, column), (row, _column())),
+        (products.matmul, (line.reshape(1, 2), line), (row, fg.Tensor([3.0, 5.0]))),
+        (products.matmul, (count, count.reshape(2, 1)), (line, _column())),
+        (movement.concat, ([line, line.reshape(1, 2)[0]],), ([line, fg.Tensor([7.0, 8.0])],)),
+        (linear, (row, row.reshape(2).reshape(1, 2)), (row, fg.Tensor([[7.0, 8.0]]))),
+        (normalization.layer_norm, (row, 2, row[0], row[0]), (row, 2, line, line)),
+        (normalization.layer_norm, (row, 2, row[0], line), (row, 2, line, count)),
+        (reduction.mean, (fg.arange(3),), (fg.Tensor([10, 20, 60]),)),
+        (activation.softmax, (count,), (line,)),
+    ]
+
+
+@pytest.mark.parametrize("case", range(len(_views())))
+def test_what_is_known_of_operands_is_no_part_of_a_template(case: int) -> None:
+    function, seen, others = _views()[case]
+    for _ in range(4):
+        function(*seen)
+    for given in (others, seen):
+        want = function.__wrapped__(*given).numpy()
+        np.testing.assert_allclose(function(*given).numpy(), want, rtol=1e-6)
+
+
 def test_numbers_of_other_types_and_signs_are_others() -> None:
     function: Any = normalization.layer_norm
     for eps in (0.0, -0.0, 0, False, 1e-5, 0.0, -0.0, 0, 1e-5, 0.0, -0.0, 0, 1e-5):

@@ -77,7 +77,7 @@ def _chosen_by_host(x: Tensor, mask: Tensor | Array) -> Tensor | None:
     foreign = isinstance(mask, Tensor) and mask.node.device not in (None, node.device)
     if foreign or (isinstance(mask, Tensor) and _is_looked_at(mask)):
         return None
-    lines = x._array().reshape(-1, *node.shape[mask.ndim :])
+    lines = x._array().reshape(mask.size, *node.shape[mask.ndim :])
     return from_numpy(lines.take(np.flatnonzero(np.asarray(mask)), 0), node.device)
 
 

@@ -13,11 +13,12 @@ order have other bits, and none of them would be the largest (`single_writer`).
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...core.digest import digest_of
 from ...core.dtype import DType, decode
 from ...core.extension import compiled, give
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Dims, Node, make, remember, shape_of
 from ...core.op import Op
 from ...core.ops.body import Body, plain_arg

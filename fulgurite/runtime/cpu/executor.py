@@ -231,7 +231,7 @@ class Program:
         source = self._source or self
         if not (source.entry or source.in_place_entry) or source.loops:
             return None
-        made = Program.__new__(Program)
+        made: Program = LateProgram.__new__(LateProgram)
         made.__dict__ = {k: v for k, v in self.__dict__.items() if k not in _LATE}
         made._source = source
         made.code = code = list(self.code)
@@ -270,36 +270,6 @@ class Program:
             self._framed.clear()
         self._framed[id(layout)] = layout, self.workspace, self._idle
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """The records of a resized program; of two threads that ask at once one writes them."""
-            if name not in _LATE:
-                raise AttributeError(f"a program has no {name!r}")
-            known = self.__dict__
-            (words,) = known.setdefault("records", [self._patched()])
-            source, entry = self._source, words.buffer_info()[0]
-            if source is not None:
-                launched = {entry: next(iter(source.launched.values()))}
-                over = bool(source.aliases)
-                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
-                known |= {"segments": [entry], "launched": launched}
-                self._source = None
-            return known[name]
-
-    def _patched(self) -> Words:
-        """The records of the program that it was made from, with its own numbers."""
-        source = self._source
-        if source is None:  # another thread was quicker
-            return self.records[0]
-        words = source.records[0][:]  # all of them at once
-        shown = np.frombuffer(words, np.int64)
-        for items, new in self._changes.items():  # kernels that come often have the same numbers
-            launches = [(self.address(symbol), units, shared, *new.numbers)
-                        for symbol, units, shared in new.launches]  # fmt: skip
-            shown[source.words_of(items)] = launches
-        return words
-
     def words_of(self, items: tuple[int, ...]) -> Array:
         """Where the launches of kernels stand in the records: by item, launch and number."""
         found = self._words.get(items)
@@ -323,10 +293,13 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        addresses = None if poison else self.addresses(inputs)
-        if addresses is None:
+        if poison or not self.entry:
             return self._run(inputs, values, poison)
-        return self.launch(addresses, [values[name] for name in self.names], self.places)
+        addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
+        if 0 in addresses:
+            return self._run(inputs, values, poison)
+        names = self.names
+        return self.launch(addresses, [values[n] for n in names] if names else (), self.places)
 
     def addresses(self, inputs: Sequence[Buffer]) -> list[int] | None:
         """Where inputs are, for a program that is one native call; None if it is not for these."""
@@ -349,8 +322,9 @@ class Program:
             frame = self._idle.pop()
         except IndexError:
             frame = self.frame(False, self.layout)
-        for place, value in zip(places, values, strict=True):
-            frame.words[place] = value
+        if places:
+            for place, value in zip(places, values, strict=True):
+                frame.words[place] = value
         results: list[Buffer] = []
         for _, nbytes, size, shape, dtype, spares in self.made:
             try:  # written out, as a call would be a twentieth of what a replay costs
@@ -681,6 +655,44 @@ class Program:
         for *_, spares in self.made:
             if spares is not None:
                 spares.give_back()
+
+
+class LateProgram(Program):
+    """A resized program, until its records are needed; then it is as any other.
+
+    A class with `__getattr__` is slow in all its attributes, which every run asks for.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The records of a resized program; of two threads that ask at once one writes them."""
+            if name not in _LATE:
+                raise AttributeError(f"a program has no {name!r}")
+            known = self.__dict__
+            (words,) = known.setdefault("records", [self._patched()])
+            source, entry = self._source, words.buffer_info()[0]
+            if source is not None:
+                launched = {entry: next(iter(source.launched.values()))}
+                over = bool(source.aliases)
+                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
+                known |= {"segments": [entry], "launched": launched}
+                self._source = None
+            self.__class__ = Program
+            return known[name]
+
+    def _patched(self) -> Words:
+        """The records of the program that it was made from, with its own numbers."""
+        source = self._source
+        if source is None:  # another thread was quicker
+            return self.records[0]
+        words = source.records[0][:]  # all of them at once
+        shown = np.frombuffer(words, np.int64)
+        for items, new in self._changes.items():  # kernels that come often have the same numbers
+            launches = [(self.address(symbol), units, shared, *new.numbers)
+                        for symbol, units, shared in new.launches]  # fmt: skip
+            shown[source.words_of(items)] = launches
+        return words
 
 
 Step = Native | Inlined | StepCode

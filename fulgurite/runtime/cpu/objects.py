@@ -3,7 +3,8 @@
 In: `KernelText` kernels and a target. Out: for each a `Native`: functions, units, numbers. A text
 has a digest, over itself, the target and the compiler, that names its functions: so objects never
 clash, and a text that was compiled before, here or (through the disk store) by another process, is
-not compiled again. All texts of one call that are new go through the compiler in one module.
+not compiled again. All texts of one call that are new go through the compiler in one module. On
+disk the first of them has the object, after a line of what it holds and needs; all others name it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...codegen.cpu.llvm.compiler import Refusal, compile_object
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
 from ...codegen.cpu.target import Target
+from ...codegen.cpu.tiling import CORES
 from ...config import current
 from ...core.digest import digest_of
 from ...core.lazy_named_tuple import NamedTuple
@@ -26,7 +28,8 @@ from ..cache.disk import store_for
 if TYPE_CHECKING:
     from ...codegen.common.api import KernelText, Launch
 
-THREADED = 1 << 17  # additions in a launch from which sharing it among threads pays
+ENTRY = "a line about an object, then its bytes"  # what the disk has for a text
+THREADED = CORES.shared_work  # additions in a launch from which sharing it among threads pays
 
 
 class PrepackedForm(NamedTuple):
@@ -87,7 +90,7 @@ class Code:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._settings = f"{identity()}\n{target.settings}"
+        self._settings = f"{identity()}\n{target.settings}\n{ENTRY}"
         self.functions: dict[str, int] = {}
         self.compiled = 0  # texts that went through the compiler here
         self.objects: dict[str, Object] = {}  # of each text that is loaded
@@ -128,9 +131,12 @@ class Code:
         self._load(Object(data, tuple(new), tuple(needs)))
         store = store_for(current())
         if store is not None:
-            name = digest_of(data)
-            about = json.dumps({"object": name, "needs": needs, "texts": list(new)}).encode()
-            store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
+            first, *others = new
+            about = json.dumps({"needs": needs, "texts": list(new)}).encode()
+            named = json.dumps({"first": first}).encode()
+            store.put_many(
+                [("kernel", first, about + b"\n" + data), *[("kernel", d, named) for d in others]]
+            )
 
     def fetch(self, digest: str) -> bool:
         """True if a text's code is in memory, or was loaded from the disk."""
@@ -145,9 +151,11 @@ class Code:
         if store is None or found is None:
             return False
         try:
-            about = json.loads(found)
-            data = store.get("object", about["object"])
-            if data is None or not all([self.fetch(need) for need in about["needs"]]):
+            line, _, data = found.partition(b"\n")
+            about = json.loads(line)
+            if "first" in about:  # whose object may be another one by now
+                return self.fetch(about["first"]) and digest in self.objects
+            if not all([self.fetch(need) for need in about["needs"]]):
                 return False
             self._load(Object(data, tuple(about["texts"]), tuple(about["needs"])))
         except (LoadError, ValueError, KeyError, TypeError) as problem:

@@ -14,6 +14,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.aot.schedule import TensorSchedule
+from fulgurite.codegen.cpu.target import target
 from fulgurite.codegen.cpu.tiling import GEMM
 from fulgurite.runtime.cpu.executor import Program, changes_between
 from fulgurite.runtime.cpu.objects import Native, dump, restored
@@ -173,7 +174,9 @@ def test_fewer_launches_and_less_workspace_where_tiles_shared_what_was_packed() 
     plain_runs(schedule, 3)
     (program,) = [m for m in held(schedule)._made.values() if isinstance(m, Program)]
     plain = schedule.plans[0].executor
-    assert launches(program) == launches(plain) - 1 and program.workspace < plain.workspace
+    assert launches(program) == 1 and program.workspace <= plain.workspace
+    if target().cores == 1:  # tiles for many cores pack for themselves
+        assert launches(plain) == 2 and program.workspace < plain.workspace
 
 
 def test_an_assigned_weight_is_read_as_it_is_now() -> None:
