@@ -221,7 +221,8 @@ class DirectDot(Strategy):
         run, parts = left.folded[-1][0], [size for size, _ in left.folded if size > 1]
         if left.step("folded") != 1 or run % right.folded[-1][0] or len(parts) > 2:
             return False  # a piece of the right operand would be several of the left one
-        return len(parts) < 2 or right.place(run) != run * right.step("folded")
+        # nor may a piece go on where the left operand jumps
+        return len(parts) < 2 or right.place(run) - right.place(run - 1) != right.step("folded")
 
     def tiles(self, gemm: Gemm) -> Tiles | None:
         columns, depth = direct_dot_columns(gemm) or 1, gemm.depth

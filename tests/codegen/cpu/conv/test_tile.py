@@ -466,3 +466,22 @@ def test_the_text_of_sweeps_comes_with_convolutions_that_sweep_only() -> None:
         library = "\n".join(made[-1].library)
         assert ("@fulgurite_direct_" in library) == swept
         assert ("@fulgurite_im2col_" in library) != swept
+
+
+@pytest.mark.parametrize("image", [(9, 4), (5, 4), (9, 5)])
+def test_sums_over_images_whose_places_go_on_from_one_to_the_next(image: tuple[int, int]) -> None:
+    """The slope of depthwise weights: with channels last, a stride of 2 and rows of two windows, the
+    step from the last place of an image to the next image is that between neighbours."""
+    rng = np.random.default_rng(0)
+    pictures = rng.standard_normal((2, *image, 3)).astype(np.float32)
+    weights = rng.standard_normal((3, 1, 2, 3)).astype(np.float32)
+
+    def loss(w: fg.Tensor, x: fg.Tensor) -> fg.Tensor:
+        y = fg.conv2d(fg.permute_dims(x, (0, 3, 1, 2)), w, stride=2, padding=1, groups=3)
+        return (y * y.detach()).sum()
+
+    slopes = []
+    for options in ({"device": "reference", "fuse": False}, {"device": "cpu", "tier": "native"}):
+        with fg.config(**options, search=False):
+            slopes.append(fg.grad(loss)(fg.Tensor(weights), fg.Tensor(pictures)).numpy())
+    np.testing.assert_allclose(slopes[1], slopes[0], rtol=1e-4, atol=1e-4)
