@@ -470,8 +470,8 @@ def test_the_text_of_sweeps_comes_with_convolutions_that_sweep_only() -> None:
 
 @pytest.mark.parametrize("image", [(9, 4), (5, 4), (9, 5)])
 def test_sums_over_images_whose_places_go_on_from_one_to_the_next(image: tuple[int, int]) -> None:
-    """The slope of depthwise weights: with channels last, a stride of 2 and rows of two windows, the
-    step from the last place of an image to the next image is that between neighbours."""
+    """The slope of depthwise weights: with channels last, a stride of 2 and rows of two windows,
+    the step from the last place of an image to the next image is that between neighbours."""
     rng = np.random.default_rng(0)
     pictures = rng.standard_normal((2, *image, 3)).astype(np.float32)
     weights = rng.standard_normal((3, 1, 2, 3)).astype(np.float32)
