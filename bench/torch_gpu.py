@@ -1,12 +1,12 @@
 """Models of torch on a GPU beside eager torch and inductor: cold, from a warm disk, and warm.
 
-Run `python bench/torch_gpu.py [--train] [--only a,b] [--seconds 200] [--save FILE]`. Every first
-call is of a process of its own, forked from one that has imported the libraries and not begun
-CUDA: with empty caches (`cold`), then with what that left (`disk`), `--jobs` at a time on `--cores`
-processors each. Processes of the second kind stay; when all are ready, or `--seconds` are over,
-they time their steps one after the other, so that each is alone on the GPU and the host. A step is
-the time between two CUDA events around many of them, the least of three; `host` is what it takes to
-launch one. Products of float32 may be TF32 for everybody (`set_float32_matmul_precision("high")`).
+Run `python bench/torch_gpu.py [--train] [--only a,b] [--seconds 150] [--all 220] [--save FILE]`.
+Every first call is of a process of its own, forked from one that has imported the libraries and not
+begun CUDA, `--jobs` at a time on `--cores` processors each: `cold` with empty caches, at the end
+`disk` with what that left. Between them the processes time their steps one after the other, so that
+each is alone on the GPU and the host. A step is the time between two CUDA events around many of
+them, the least of three; `host` is what it takes to launch one. Products of float32 may be TF32 for
+everybody (`set_float32_matmul_precision("high")`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -33,6 +32,7 @@ BACKENDS = ("fulgurite", "inductor")
 STEP_SECONDS = 0.08  # of one measurement of steps
 DEVICE = "cuda"
 FORK = get_context("fork")
+Task = tuple[str, str]  # a suite, and a model of it
 
 
 def prepared(suite: str, name: str, train: bool) -> tuple[Any, dict[str, Any]]:
@@ -94,9 +94,7 @@ def steps(step: Callable[[], Any]) -> dict[str, float]:
     return {"step_ms": min(x for x, _ in found), "host_ms": min(x for _, x in found)}
 
 
-def child(
-    task: tuple[str, str], backend: str, train: bool, home: str, cores: list[int], pipe: Any
-) -> None:
+def child(task: Task, backend: str, train: bool, home: str, cores: list[int], pipe: Any) -> None:
     """One process: a first call, then steps whenever it is told to."""
     warnings.simplefilter("ignore")
     os.sched_setaffinity(0, cores)
@@ -116,7 +114,7 @@ def child(
         pipe.send({"failed": f"{type(problem).__name__}: {str(problem)[:300]}"})
 
 
-def _serve(task: tuple[str, str], backend: str, train: bool, pipe: Any) -> None:
+def _serve(task: Task, backend: str, train: bool, pipe: Any) -> None:
     import torch
 
     from fulgurite.torch.conformance.judge import distance
@@ -141,12 +139,26 @@ def _serve(task: tuple[str, str], backend: str, train: bool, pipe: Any) -> None:
         pipe.send(found)
 
 
-class Started(NamedTuple):
+class Started:
     """A process that was begun, and what it said of its first call."""
 
-    process: Any
-    pipe: Any
-    said: dict[str, Any]
+    def __init__(self, task: Task, backend: str, train: bool, home: str, cores: list[int]) -> None:
+        self.task, self.backend, self.cores = task, backend, cores
+        self.begun = time.monotonic()
+        self.said: dict[str, Any] = {}
+        self.pipe, there = FORK.Pipe()
+        place = f"{home}/{task[1]}-{backend}"
+        self.process = FORK.Process(target=child, args=(task, backend, train, place, cores, there))
+        self.process.start()
+        there.close()
+
+    def heard(self) -> bool:
+        """Take what it says; False if that is no first call's result."""
+        try:
+            self.said = self.pipe.recv()
+        except (EOFError, OSError):
+            self.said = {"failed": "its process ended"}
+        return "failed" not in self.said
 
     def end(self) -> None:
         """End it."""
@@ -155,54 +167,31 @@ class Started(NamedTuple):
         self.pipe.close()
 
 
-def begun(
-    task: tuple[str, str], backend: str, given: Any, home: str, cores: list[int], end: float
-) -> Started | None:
-    """A process behind its first call; none if time is over."""
-    here, there = FORK.Pipe()
-    process = FORK.Process(target=child, args=(task, backend, given.train, home, cores, there))
-    process.start()
-    there.close()
-    said: dict[str, Any] = {"failed": "no time"}
-    try:
-        if here.poll(max(0.0, end - time.monotonic())):
-            said = here.recv()
-    except EOFError:
-        said = {"failed": "its process ended"}
-    found = Started(process, here, said)
-    if "failed" in said:
-        print(f"  {task[1]} {backend}: {said['failed']}", flush=True)
-        found.end()
-        return None
+def first_calls(wanted: list[tuple[Task, str]], given: Any, home: str, end: float) -> list[Started]:
+    """Processes behind their first calls, some at a time, until time is over. All forks are of one
+    thread, which only waits."""
+    free = [list(range(i * given.cores, (i + 1) * given.cores)) for i in range(given.jobs)]
+    left, running, found = wanted[::-1], list[Started](), list[Started]()
+    while running or left:
+        while left and free and time.monotonic() < end:
+            running.append(Started(*left.pop(), given.train, home, free.pop()))
+        ready = wait([each.pipe for each in running], 1.0)
+        for each in list(running):
+            late = time.monotonic() > min(end, each.begun + given.limit)
+            if each.pipe not in ready and not late:
+                continue
+            running.remove(each)
+            free.append(each.cores)
+            if each.pipe in ready and each.heard():
+                found.append(each)
+                print(f"  {each.task[1]} {each.backend} {each.said['first_s']:.2f}", flush=True)
+            else:
+                why = each.said.get("failed", "no time")
+                print(f"  {each.task[1]} {each.backend}: {why}", flush=True)
+                each.end()
+        if time.monotonic() > end and not running:
+            break
     return found
-
-
-def first_calls(
-    chosen: list[tuple[str, str]], given: Any, home: str, end: float
-) -> dict[tuple[str, str], dict[tuple[str, str], Started]]:
-    """Of each model the seconds of first calls, and processes that are ready for steps."""
-    free: SimpleQueue[list[int]] = SimpleQueue()
-    for i in range(given.jobs):
-        free.put(list(range(i * given.cores, (i + 1) * given.cores)))
-    rows: dict[tuple[str, str], dict[tuple[str, str], Started]] = {}
-
-    def one(number: int) -> None:
-        task, backend = chosen[number // len(BACKENDS)], BACKENDS[number % len(BACKENDS)]
-        if time.monotonic() > end:
-            return
-        cores, place = free.get(), f"{home}/{task[1]}-{backend}"
-        for kind in ("cold", "disk"):
-            started = begun(task, backend, given, place, cores, end)
-            if started is None:
-                break
-            rows.setdefault(task, {})[backend, kind] = started
-            if kind == "cold":
-                started.end()
-        free.put(cores)
-
-    with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(one, range(len(chosen) * len(BACKENDS))))
-    return rows
 
 
 def main() -> None:
@@ -212,27 +201,64 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=600, help="for first calls")
+    parser.add_argument("--limit", type=float, default=120, help="seconds of a first call")
+    parser.add_argument("--seconds", type=float, default=600, help="for cold first calls")
+    parser.add_argument("--all", type=float, default=900, help="seconds of everything")
     parser.add_argument("--save", default="")
     given = parser.parse_args()
-    end = time.monotonic() + given.seconds
-    wanted = given.only.split(",")
-    chosen = [m for m in MODELS if any(part in m[1] for part in wanted)]
+    begun, names = time.monotonic(), given.only.split(",")
+    chosen = [m for m in MODELS if any(part in m[1] for part in names)]
+    wanted = [(task, backend) for task in chosen for backend in BACKENDS]
+    rows: dict[str, dict[str, Any]] = {
+        task[1]: {"eager": {}, **{b: {} for b in BACKENDS}} for task in chosen
+    }
     loaded()
     with tempfile.TemporaryDirectory() as home:
-        started = first_calls(chosen, given, home, end)
-        rows = [row(task, started[task]) for task in chosen if task in started]
-    for each in rows:
-        print(shown(each), flush=True)
-    if given.save:
-        Path(given.save).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        cold = first_calls(wanted, given, home, begun + given.seconds)
+        for each in cold:
+            note(rows, each, "cold")
+            if time.monotonic() - begun < given.all:
+                warm(rows, each)
+            each.end()
+            save(given.save, rows)
+        for name in dict.fromkeys([each.task[1] for each in cold]):
+            print(f"{name:22} {shown(rows[name])}", flush=True)
+        again = [(each.task, each.backend) for each in cold]
+        for each in first_calls(again, given, home, begun + given.all):
+            note(rows, each, "disk")
+            each.end()
+        save(given.save, rows)
     for figure in ("cold", "disk", "step_ms"):
-        for theirs in ("inductor", "eager"):
-            pairs = [(r["fulgurite"].get(figure), r[theirs].get(figure)) for r in rows]
+        for theirs in (*BACKENDS[1:], "eager"):
+            pairs = [(r["fulgurite"].get(figure), r[theirs].get(figure)) for r in rows.values()]
             found = [a / b for a, b in pairs if a and b]
             if found:
                 mean = geometric_mean(found)
                 print(f"{figure}, ours / {theirs}: {mean:.3f} over {len(found)}", flush=True)
+
+
+def note(rows: dict[str, dict[str, Any]], each: Started, kind: str) -> None:
+    """Keep what a process said of its first call."""
+    said = each.said
+    rows[each.task[1]][each.backend] |= {kind: said["first_s"], "apart": said["apart"]}
+    if said["left"]:
+        rows[each.task[1]][each.backend]["left"] = said["left"]
+
+
+def warm(rows: dict[str, dict[str, Any]], each: Started) -> None:
+    """Let a process time its steps, alone."""
+    each.pipe.send("steps")
+    if each.pipe.poll(20) and each.heard():
+        for name, figures in each.said.items():
+            rows[each.task[1]][name] |= figures
+    else:
+        print(f"  {each.task[1]} {each.backend}: no steps", flush=True)
+
+
+def save(path: str, rows: dict[str, dict[str, Any]]) -> None:
+    """Keep all rows so far."""
+    if path:
+        Path(path).write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 def loaded() -> None:
@@ -245,32 +271,13 @@ def loaded() -> None:
         list(SUITES[suite]())
 
 
-def row(task: tuple[str, str], started: dict[tuple[str, str], Started]) -> dict[str, Any]:
-    """All figures of a model; its processes time their steps now, and end."""
-    found: dict[str, Any] = {"name": task[1], "eager": {}, **{b: {} for b in BACKENDS}}
-    for (backend, kind), each in started.items():
-        found[backend] |= {kind: each.said["first_s"], "apart": each.said["apart"]}
-        found[backend]["left"] = each.said["left"]
-        if kind == "cold":
-            continue
-        each.pipe.send("steps")
-        try:
-            for name, figures in (each.pipe.recv() if each.pipe.poll(60) else {}).items():
-                found[name] = found.get(name, {}) | figures
-        except (EOFError, AttributeError):
-            print(f"  {task[1]} {backend}: no steps", flush=True)
-        each.end()
-    return found
-
-
 def shown(found: dict[str, Any]) -> str:
     """A line for a model."""
     parts = []
     for name in (*BACKENDS, "eager"):
         figures = {k: v for k, v in found[name].items() if isinstance(v, float)}
         parts.append(f"{name} " + " ".join([f"{k} {v:.3g}" for k, v in figures.items()]))
-    left = found["fulgurite"].get("left") or ""
-    return f"{found['name']:22} {' | '.join(parts)} {left}"
+    return f"{' | '.join(parts)} {found['fulgurite'].get('left') or ''}"
 
 
 if __name__ == "__main__":
