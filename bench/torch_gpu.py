@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.torch_models import MODELS, geometric_mean
 
 BACKENDS = ("fulgurite", "inductor")
-STEP_SECONDS = 0.08  # of one measurement of steps
+STEP_SECONDS = 0.05  # of one measurement of steps
 DEVICE = "cuda"
 FORK = get_context("fork")
 Task = tuple[str, str]  # a suite, and a model of it
@@ -134,7 +134,7 @@ def _serve(task: Task, backend: str, train: bool, pipe: Any) -> None:
     while pipe.recv() == "steps":
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
         found = {backend: steps(step)}
-        if backend == BACKENDS[-1]:
+        if backend == BACKENDS[0]:
             found["eager"] = steps(eager)
         pipe.send(found)
 
@@ -199,6 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--beside", default="", help="inductor has these alone: a,b")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--limit", type=float, default=120, help="seconds of a first call")
@@ -208,21 +209,22 @@ def main() -> None:
     given = parser.parse_args()
     begun, names = time.monotonic(), given.only.split(",")
     chosen = [m for m in MODELS if any(part in m[1] for part in names)]
-    wanted = [(task, backend) for task in chosen for backend in BACKENDS]
+    beside = [m for m in chosen if any(part in m[1] for part in given.beside.split(","))]
+    wanted = [(task, BACKENDS[1]) for task in beside]  # they take longest
+    wanted += [(task, BACKENDS[0]) for task in chosen]
     rows: dict[str, dict[str, Any]] = {
         task[1]: {"eager": {}, **{b: {} for b in BACKENDS}} for task in chosen
     }
     loaded()
     with tempfile.TemporaryDirectory() as home:
         cold = first_calls(wanted, given, home, begun + given.seconds)
-        for each in cold:
+        for each in sorted(cold, key=lambda each: wanted.index((each.task, each.backend))):
             note(rows, each, "cold")
             if time.monotonic() - begun < given.all:
                 warm(rows, each)
             each.end()
             save(given.save, rows)
-        for name in dict.fromkeys([each.task[1] for each in cold]):
-            print(f"{name:22} {shown(rows[name])}", flush=True)
+            print(f"{each.task[1]:22} {shown(rows[each.task[1]])}", flush=True)
         again = [(each.task, each.backend) for each in cold]
         for each in first_calls(again, given, home, begun + given.all):
             note(rows, each, "disk")
