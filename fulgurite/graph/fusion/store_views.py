@@ -124,10 +124,10 @@ class _Views:
         return self.saved(node) + self.text(node) - own - table.compile_ns
 
     def text(self, node: Node) -> float:
-        """Nanoseconds of compiling, as those of kernels: what a kernel computes of a concatenation
-        is written once for each part, and copies of parts are numbers of a table."""
+        """Nanoseconds of compiling: what a kernel computes of a concatenation is written out for
+        each part, and copies of parts are numbers of a table."""
         readers = [place for place in self.users[node] if place != self.position.get(node)]
-        return max(0, len(_parts(node)) - 2) * len(readers) * self.table.compile_ns
+        return max(0, len(_parts(node)) - 2) * len(readers) * self.table.part_ns
 
     def saved(self, node: Node) -> float:
         """Nanoseconds that the kernels save that have a value inside, if they read it."""
