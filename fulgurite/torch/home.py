@@ -51,6 +51,11 @@ class Home(NamedTuple):
 
         return call
 
+    def options(self) -> dict[str, Any]:
+        """What torch's own settings say of numbers on this device."""
+        tf32 = self.is_gpu and torch.get_float32_matmul_precision() != "highest"
+        return {"matmul_precision": "tf32"} if tf32 else {}
+
     def buffer(self, tensor: Any, root: Node) -> Any:
         """torch's memory as a buffer of the shape that a plan reads."""
         device: Any = get_device(self.ours)

@@ -50,7 +50,7 @@ class Segment:
         known: Callable[[fx.Node], Any], number: Callable[[Any], Any],
         options: dict[str, Any],
     ) -> None:  # fmt: skip
-        self.home, self.device, self.options = home, home.ours, options
+        self.home, self.device, self.options = home, home.ours, home.options() | options
         self.nodes, self.outputs = list(nodes), list(outputs)
         lowering = Lowering(home, known, number)
         key = new_buffer((2,), uint32, self.device)

@@ -150,7 +150,7 @@ class Residual(nn.Module):  # type: ignore[misc]
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_a_residual_network_is_eagers_on_every_call(precision: str) -> None:
-    # on 2026-11-18 ResNet-18 had no finite numbers with TF32, and SqueezeNet others than eager
+    # on 2026-11-18 ResNet-18 had no finite numbers, and SqueezeNet others than eager
     torch.manual_seed(0)
     torch.backends.cudnn.allow_tf32 = False
     model, x = Residual().cuda().eval(), torch.randn(2, 3, 64, 64, device="cuda")

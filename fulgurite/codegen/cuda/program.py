@@ -301,6 +301,11 @@ class TileProgram:
                     self._store(root, value, inner)
             self._close(inner, top)
 
+    def _begins_at_blocks(self, axis: int) -> bool:
+        """True if a loop begins at a multiple of its block: a part of split-K may not."""
+        _, steps = self.windows.get(axis, (0, 0))
+        return steps % self.block[axis] == 0
+
     def _before_stores(self, roots: Sequence[Node], axes: frozenset[int]) -> list[Node]:
         """What must be known before the first store: memory may be written that others read.
 
@@ -506,7 +511,9 @@ class TileProgram:
             have |= self.free[node.src[s.index]]
             shaped |= self.shaped[node.src[s.index]]
         shape = self._shape(axes, self.shaped[node])
-        self.uniform = frozenset([a for a in self.tile if has_low_digit(index, a)])
+        self.uniform = frozenset(
+            [a for a in self.tile if has_low_digit(index, a) and self._begins_at_blocks(a)]
+        )
         place = self._index(index, node, scope)
         place = self._spread(place, shaped, have & self.tile, axes, shape)
         mask = self._mask(axes, conditions, node, scope)

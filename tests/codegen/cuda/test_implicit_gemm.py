@@ -72,7 +72,9 @@ def test_plain_products_keep_their_axes() -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("case", ["strided", "pools", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case", ["strided", "pools", "split", pytest.param("all", marks=pytest.mark.slow)]
+)
 def test_convolutions_and_gradients_in_the_interpreter_agree_with_the_reference(case: str) -> None:
     found = counted("convolutions", case)
     assert not found["bad"], found["bad"][0]
