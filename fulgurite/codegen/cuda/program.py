@@ -301,11 +301,6 @@ class TileProgram:
                     self._store(root, value, inner)
             self._close(inner, top)
 
-    def _begins_at_blocks(self, axis: int) -> bool:
-        """True if a loop begins at a multiple of its block: a part of split-K may not."""
-        _, steps = self.windows.get(axis, (0, 0))
-        return steps % self.block[axis] == 0
-
     def _before_stores(self, roots: Sequence[Node], axes: frozenset[int]) -> list[Node]:
         """What must be known before the first store: memory may be written that others read.
 
@@ -511,9 +506,7 @@ class TileProgram:
             have |= self.free[node.src[s.index]]
             shaped |= self.shaped[node.src[s.index]]
         shape = self._shape(axes, self.shaped[node])
-        self.uniform = frozenset(
-            [a for a in self.tile if has_low_digit(index, a) and self._begins_at_blocks(a)]
-        )
+        self.uniform = frozenset([a for a in self.tile if has_low_digit(index, a)])
         place = self._index(index, node, scope)
         place = self._spread(place, shaped, have & self.tile, axes, shape)
         mask = self._mask(axes, conditions, node, scope)
@@ -568,7 +561,7 @@ class TileProgram:
             return f"{self._named(node.src[atom.index], scope)}.to({self.index_type})"
         sign, inner, by = atom
         axis = lone_axis(inner)
-        if sign == "//" and axis in self.uniform and by % self.block[axis] == 0:
+        if sign == "//" and axis in self.uniform and self._is_one_digit(axis, by):
             return f"(({self.starts[self._bound_name(axis, scope)]}) // {by})"  # one for a block
         text = self._index(inner, node, scope)
         low, _ = bounds(inner, self._bound_of(node))
@@ -579,6 +572,12 @@ class TileProgram:
         up = -(low // by)  # division rounds down, Triton's toward zero
         text = f"({text} + {up * by})"
         return f"({text} // {by} - {up})" if sign == "//" else f"({text} % {by})"
+
+    def _is_one_digit(self, axis: int, by: int) -> bool:
+        """True if a quotient is one number for a block: blocks divide it, and begin at multiples of
+        their length, as those of split-K do only where a program's share has whole blocks."""
+        _, share = self.windows.get(axis, (0, 0))
+        return by % self.block[axis] == 0 and share % self.block[axis] == 0
 
     def _bound_of(self, node: Node) -> _Bound:
         return _Bound(node, self.sizes)
