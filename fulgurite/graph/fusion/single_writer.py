@@ -52,7 +52,6 @@ Sight: TypeAlias = "tuple[Node, int, Place]"  # an unstable value, its writer, a
 Sights: TypeAlias = "frozenset[Sight]"
 _EXACT = (MAX, MIN, WHERE, NEG, ABS)  # float ops that round nothing, whatever laws make of them
 _FLAT = "flat"  # element by element, in whatever shape
-_MOST_PLACES = 32  # of one value that are told apart: slices and concatenations multiply them
 _MANY: frozenset[Place] = frozenset(["many", "and more"])  # whatever becomes of them
 _FIRST: Axis = ()  # along an axis of one step
 _NONE: Sights = frozenset()
@@ -159,12 +158,13 @@ def _is_generic(
 
 
 def _seen_from(
-    asking: Sequence[Node], order: Sequence[Node], wanted: Collection[Node]
+    asking: Sequence[Node], order: Sequence[Node], wanted: Collection[Node], most: int = 32
 ) -> dict[Node, dict[Node, frozenset[Place]]]:
     """At which places nodes read some values, if one loop computed everything.
 
-    More than a few are `_MANY`, also behind what would make one of them: a question is then thought
-    to compare elements of different places, which only asks for more.
+    Slices and concatenations multiply them: more than `most` are `_MANY`, also behind what would
+    make one of them. A question is then thought to compare elements of different places, which only
+    asks for more.
     """
     cone = set(walk(asking, stable_sources))
     seen: dict[Node, dict[Node, frozenset[Place]]] = {}
@@ -182,7 +182,7 @@ def _seen_from(
                         mine[value] = _MANY
                         continue
                     found = before.union([_moved(p, value, node, number) for p in where])
-                    mine[value] = found if len(found) <= _MOST_PLACES else _MANY
+                    mine[value] = found if len(found) <= most else _MANY
         seen[node] = mine
     return seen
 

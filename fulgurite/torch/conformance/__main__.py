@@ -76,17 +76,22 @@ def run(given: argparse.Namespace, before: list[results.Row]) -> list[results.Ro
     found = judged(wanted, given.backend, given.jobs, given.limit, end, not given.untimed)
     for row in chain(operators(given) if "ops" in suites else (), found):
         rows.append(row)
-        if row["suite"] != "ops" or row["status"] == "differs":
-            print(line(row), flush=True)
-        if given.rows:
-            with open(given.rows, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        if given.table:
-            text = f"{results.summary(before + rows)}\n\n{results.table(before + rows)}"
-            Path(given.table).write_text(text, encoding="utf-8")
+        keep(row, before + rows, given)
     if missed := len(wanted) - len([row for row in rows if row["suite"] != "ops"]):
         print(f"no time for {missed} of {len(wanted)}", flush=True)
     return rows
+
+
+def keep(row: results.Row, rows: list[results.Row], given: argparse.Namespace) -> None:
+    """Print a new row, and write it and the table of all rows to the files that are asked for."""
+    if row["suite"] != "ops" or row["status"] == "differs":
+        print(line(row), flush=True)
+    if given.rows:
+        with open(given.rows, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    if given.table:
+        text = f"{results.summary(rows)}\n\n{results.table(rows)}"
+        Path(given.table).write_text(text, encoding="utf-8")
 
 
 def listed(path: str) -> list[Task]:
