@@ -11,9 +11,10 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
+from .core.lazy_dataclass import dataclass
 from .errors import ArgumentError
 
 

@@ -113,12 +113,21 @@ def _host(name: str, function: Callable[..., Any], grad: Callable[..., Any] | No
             found = function(*arrays)
         except np.linalg.LinAlgError as problem:
             raise LinearAlgebraError(
-                f"fg.linalg.{name.split('.')[0]}: {problem}", "check the matrix for exact zeros"
+                f"fg.linalg.{name.split('.')[0]}: {problem}", _advice(str(problem))
             ) from problem
         return found
 
     register_host(f"linalg.{name}", step, grad)
     return f"linalg.{name}"
+
+
+def _advice(problem: str) -> str:
+    """What to do about what LAPACK says."""
+    if "definite" in problem:
+        return "it takes symmetric matrices whose eigenvalues are all above 0: add some to these"
+    if "converge" in problem:
+        return "look for NaN and infinities in the matrix"
+    return "rows must not be multiples of each other: fg.linalg.pinv takes any matrix"
 
 
 def _steps(*shapes: Sequence[int]) -> list[tuple[int, ...]]:

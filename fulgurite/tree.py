@@ -12,9 +12,11 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._hints import surface
+from .core.dtype import DType
+from .core.lazy_named_tuple import NamedTuple
 from .errors import ArgumentError
 
 
@@ -77,7 +79,8 @@ def epoch() -> int:
 
 LEAF = Form(None, None, ())
 _KINDS: dict[type, Kind] = {}
-_LEAVES: set[type] = set()  # types that were looked at and are no containers
+# types that were looked at and are no containers; a dtype is one object, which `is` compares
+_LEAVES: set[type] = {DType}
 
 
 def register(

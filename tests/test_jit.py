@@ -464,3 +464,28 @@ def test_a_capture_keeps_no_argument_alive() -> None:
         x = fg.Tensor(np.ones(1000, np.float32))
         jitted(x)
     assert REGISTRY.buffer_count() <= before + 1
+
+
+@pytest.mark.parametrize("other", [fg.Tensor(3.0), 3.0], ids=["no axes", "no tensor"])
+def test_what_has_no_such_size_comes_after_sizes_that_vary(other: Any) -> None:
+    def f(x: Any) -> Any:
+        return x * 2 + (x.shape[0] if isinstance(x, fg.Tensor) and x.ndim else 0)
+
+    jitted = fg.jit(f)
+    with fg.config(device="cpu"):
+        for rows in (2, 3, 4, 5):
+            assert jitted(fg.ones(rows)).tolist() == [2 + rows] * rows
+        assert float(jitted(other)) == 6
+        assert jitted(fg.ones(7)).tolist() == [9] * 7
+
+
+def test_sizes_that_vary_pass_the_verifier() -> None:
+    def f(x: fg.Tensor) -> fg.Tensor:
+        n = x.shape[0]
+        return (x * fg.arange(n)).sum() + fg.arange(2 * n + 1).sum()
+
+    jitted = fg.jit(f)
+    with fg.config(device="cpu", verify=True):
+        for n in (3, 5, 7, 9):
+            want = sum(range(n)) + sum(range(2 * n + 1))
+            assert jitted(fg.ones(n)).item() == want == f(fg.ones(n)).item()

@@ -234,6 +234,97 @@ def test_a_replayed_step_looks_for_memory_once(monkeypatch: pytest.MonkeyPatch) 
     assert not found  # what it reads has not moved, and gradients are only replaced
 
 
+@pytest.mark.parametrize("leaf", [False, True])
+def test_a_detached_tensor_is_assigned_alone(leaf: bool) -> None:
+    @fg.jit
+    def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
+        with fg.no_grad():
+            x += y
+        return x.detach() * 1
+
+    x = t(1, 2).realize()
+    apart = x.detach().requires_grad_(leaf)
+    for i in range(1, 4):
+        assert step(apart, t(10)).tolist() == [1 + 10 * i, 2 + 10 * i] == apart.tolist()
+        assert x.tolist() == [1, 2]
+
+
+class _Thing:
+    value: Any
+
+
+def _pair(kind: str) -> tuple[Any, Any]:
+    """Two things that are alike, and can be changed."""
+    if kind == "object":
+        first, second = _Thing(), _Thing()
+        first.value, second.value = t(1), t(1)
+        return first, second
+    return ([t(1)], [t(1)]) if kind == "list" else ({"value": t(1)}, {"value": t(1)})
+
+
+@pytest.mark.parametrize("kind", ["object", "list", "dict"])
+def test_things_that_were_two_are_one_in_a_later_call(kind: str) -> None:
+    def change(a: Any, b: Any, x: fg.Tensor) -> Any:
+        if isinstance(a, list):
+            a.append(x)
+            return sum(b)
+        if isinstance(a, dict):
+            a["value"] = a["value"] + x
+            return b["value"] * 1
+        a.value = a.value + x
+        return b.value * 1
+
+    f = fg.jit(change)
+    for _ in range(2):
+        a, b = _pair(kind)
+        assert f(a, b, t(5)).tolist() == [1]
+        a, b = _pair(kind)
+        assert f(a, a, t(5)).tolist() == [6]
+    assert f.captured == 2
+
+
+def test_numbers_of_things_that_were_two_are_one_in_a_later_call() -> None:
+    @fg.jit
+    def count(a: Any, b: Any, x: fg.Tensor) -> Any:
+        a.value += 1
+        return x * b.value
+
+    a, b = _Thing(), _Thing()
+    a.value = b.value = 1
+    assert count(a, b, t(5)).tolist() == [5]
+    assert count(b, b, t(5)).tolist() == [10]
+
+
+def test_closures_of_two_cells_are_of_one_in_a_later_call() -> None:
+    def counter() -> Any:
+        n = 0
+
+        def count(x: fg.Tensor) -> fg.Tensor:
+            nonlocal n
+            n += 1
+            return x * n
+
+        return count
+
+    both = fg.jit(lambda f, g, x: f(x) + g(x))
+    first, second = counter(), counter()
+    assert both(first, second, t(1)).tolist() == [2]
+    third = counter()
+    assert both(third, third, t(1)).tolist() == [3]
+
+
+def test_whether_two_tensors_are_one_is_seen_in_every_call() -> None:
+    f = fg.jit(lambda x, y, z: (z * 2, x is y))
+    once = fg.jit(lambda xs: sum({id(x): x for x in xs}.values()))
+    arrays = fg.jit(lambda x, y: x is y)
+    a, b, c = (f(t(0), t(0), t(i))[0] for i in range(3))  # results of a replay, too
+    for one in (a, b):
+        assert f(a, b, c)[1] is False and f(one, one, c)[1] is True
+        assert once([b, c]).tolist() == [6] and once([c, c]).tolist() == [4]
+    x, y = np.ones(2), np.ones(2)
+    assert not arrays(x, y) and arrays(x, x)
+
+
 def test_views_of_one_base_are_values_of_their_own() -> None:
     def f(a: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
         a += 1

@@ -204,3 +204,11 @@ def test_the_epoch_grows_with_every_binding_that_is_noted() -> None:
     before = tree.epoch()
     tree.rebound()
     assert tree.epoch() == before + 1
+
+
+def test_a_dtype_is_a_leaf_and_stays_the_same_object() -> None:
+    assert fg.tree.leaves({"dtype": fg.float32}) == [fg.float32]
+    assert fg.tree.map(lambda x: x, fg.bfloat16) is fg.bfloat16
+    kind = fg.jit(lambda x: (x.dtype, x * 2))
+    for _ in range(2):
+        assert kind(fg.ones(2))[0] is fg.float32

@@ -39,10 +39,9 @@ from ..runtime.pipeline import (
     PIPELINE,
     Context,
     Reports,
-    may_be_tiny,
     run_pipeline,
 )
-from ..runtime.plan_key import cache_key
+from ..runtime.plan_key import cache_key, may_be_tiny
 from ..runtime.realize import FAMILIES, is_realized
 from ..runtime.sizes.report import has_plan, sizes_report
 from ..runtime.views import view_of
@@ -158,7 +157,7 @@ def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
         stages[one.name] = next(reversed(stages.values())) if same else one.level_out.show(after)
 
     found, layout = run_pipeline(sink, context, BEFORE_COMPILE, see)
-    tiny = may_be_tiny(context._replace(options=options)) and is_tiny(graph)
+    tiny = may_be_tiny(options, context.device) and is_tiny(graph)
     if reports.regions:
         stages["search"] = "\n".join(map(str, reports.regions))
     kernels = tuple([_report(item, found, device) for item in found.items])

@@ -1,9 +1,8 @@
-/* The host's hot path in C: interning, origins, facts of nodes, entries, operators, walks, keys.
+/* The host's hot path in C: interning, origins, entries, operators, templates, walks, keys.
  *
  * Each function and class has the name of the Python one that says what it means (`extension.py`
  * pairs them) and gives the same answers. What is not common is left to that one, or to a rule that
  * Python gives (`adopt`). Written against the public C API, for interpreters with a global lock.
- *
  * Invariants. The table holds nodes without owning them: a node leaves it, and the lists of users
  * at its sources, before anything of it is freed; one whose count is 0 is on its way out and is
  * passed over. No Python code runs while the marks of a walk (`walk`, `number`) are in use: where
@@ -18,7 +17,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <structmember.h>
-
 #ifdef Py_GIL_DISABLED
 #error "this extension relies on the interpreter's lock"
 #endif
@@ -27,11 +25,9 @@
 #endif
 #define ITEM PyTuple_GET_ITEM
 #define SIZE PyTuple_GET_SIZE
-
 typedef struct Node Node;
 typedef struct Entry Entry;
 typedef struct Use { Node *user; struct Use *next, *before; } Use; /* of a node as a source */
-
 struct Node {
     PyObject_HEAD
     PyObject *op, *dtype, *src, *arg, *tag, *origins, *meta, *memory, *realized;
@@ -40,55 +36,42 @@ struct Node {
     Use *first_use, *last_use, *own; /* of this node by others; of its sources, one for each */
     Entry *first_entry, *last_entry;
     Py_hash_t hash;
-    long long id;
+    long long id, interned;
     unsigned long long walk; /* the walk that met it last, and its number there */
     Py_ssize_t number;
-    int interned;
 };
-
 struct Entry {
     PyObject_HEAD
     PyObject *id, *key, *node, *value, *weak;
     Node *root;           /* the node it hangs at, borrowed: it leaves before the node is freed */
     Entry *next, *before; /* there */
 };
-
 typedef struct { PyObject_HEAD PyObject *entry, *grad, *weak; } Tensor;
-
 static PyTypeObject NodeFields, EntryFields, TensorFields;
-
 /* How objects are visited, cleared and freed; those of Python's classes, which limit the depth. */
 #define VISIT(name) Py_VISIT(self->name);
 #define CLEAR(name) Py_CLEAR(self->name);
 #define LIFE(kind, Struct, OWNS, leave)                                                            \
-    static int kind##_traverse(Struct *self, visitproc visit, void *arg) {                         \
-        OWNS(VISIT) return 0;                                                                      \
-    }                                                                                              \
-    static int kind##_clear(Struct *self) {                                                        \
-        leave(self);                                                                               \
-        OWNS(CLEAR) return 0;                                                                      \
-    }                                                                                              \
+    static int kind##_traverse(Struct *self, visitproc visit, void *arg) { OWNS(VISIT) return 0; } \
+    static int kind##_clear(Struct *self) { leave(self); OWNS(CLEAR) return 0; }                   \
     static void kind##_dealloc(Struct *self) {                                                     \
         PyObject_GC_UnTrack(self);                                                                 \
         leave(self);                                                                               \
         if (self->weak) PyObject_ClearWeakRefs((PyObject *)self);                                  \
         kind##_clear(self);                                                                        \
-        Py_TYPE(self)->tp_free(self);                                                              \
+        kind##_free(self);                                                                         \
     }
-
 /* --- what Python gives ------------------------------------------------------------------------ */
 #define GIVEN(X)                                                                                   \
-    X(Node) X(Entry) X(Fresh) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site)              \
-    X(is_our_code) X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply) X(flatten) X(wrap)       \
-    X(add) X(sub) X(mul) X(div) X(CONST) X(float32) X(int32) X(ASSIGN) X(BIND) X(BUFFER) X(DETACH) \
-    X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE) X(SCAN) X(SORT) X(detach)
+    X(Node) X(Entry) X(Fresh) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site) X(wrap)      \
+    X(is_our_code) X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply)           \
+    X(flatten) X(add) X(sub) X(mul) X(div) X(CONST) X(float32) X(int32) X(ASSIGN) X(BIND)          \
+    X(BUFFER) X(DETACH) X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE) X(SCAN) X(SORT) X(detach)
 #define DECLARE(name) PyObject *name;
 static struct { GIVEN(DECLARE) } given;
 #define PLACE(name) {#name, &given.name},
 static const struct { const char *name; PyObject **place; } places[] = {GIVEN(PLACE)};
-
 static PyObject *empty, *s_dtype, *s_apply, *s_param, *s_const, *s_arg, *s_node;
-
 static void *fail(PyObject *kind, const char *text) {
     PyErr_SetString(kind, text);
     return NULL;
@@ -137,7 +120,6 @@ static long facts_of(PyObject *thing, PyObject *rule) {
     Py_XSETREF(known[place].thing, Py_NewRef(thing));
     return bits;
 }
-
 /* Tuples of numbers and words, and what a node alone owns, are not for the collector to look at. */
 static int lean(PyObject *thing) {
     if (!PyTuple_CheckExact(thing)) return !PyObject_IS_GC(thing);
@@ -147,7 +129,6 @@ static int lean(PyObject *thing) {
     PyObject_GC_UnTrack(thing);
     return 1;
 }
-
 /* --- the table of live nodes: open addressing ------------------------------------------------- */
 static Node **table;
 static size_t mask, used, filled; /* `filled` counts the places of the dead, too */
@@ -214,15 +195,26 @@ again:;
     *place = spot == SIZE_MAX ? j : spot;
     return NULL;
 }
+/* Graphs come and go: memory of nodes is kept for the next, which the collector need not count. */
+static Node *idle[4096];
+static size_t idle_count;
+static void node_free(Node *node) {
+    if (is_a((PyObject *)node, given.Node) && idle_count < 4096) idle[idle_count++] = node;
+    else Py_TYPE(node)->tp_free(node);
+}
 static Node *new_node(Fields *f) {
     PyTypeObject *type = (PyTypeObject *)given.Node;
-    Node *node = type ? (Node *)type->tp_alloc(type, 0) : too_soon();
+    Node *node = idle_count ? idle[--idle_count] : NULL;
+    if (!node) node = type ? (Node *)type->tp_alloc(type, 0) : too_soon();
     if (!node) return NULL;
+    if (!Py_REFCNT(node)) { /* it was idle */
+        memset(node, 0, sizeof *node);
+        PyObject_GC_Track(PyObject_Init((PyObject *)node, type));
+    }
     node->op = Py_NewRef(f->op), node->dtype = Py_NewRef(f->dtype), node->src = Py_NewRef(f->src);
     node->arg = Py_NewRef(f->arg), node->tag = Py_NewRef(f->tag), node->origins = Py_NewRef(empty);
     node->meta = Py_NewRef(Py_None), node->memory = Py_NewRef(Py_None);
-    node->realized = Py_NewRef(Py_None);
-    node->id = ++last_id;
+    node->realized = Py_NewRef(Py_None), node->id = ++last_id;
     return node;
 }
 static void enter_table(Node *node, size_t place) {
@@ -271,45 +263,36 @@ static PyObject *intern(PyObject *op, PyObject *dtype, PyObject *src, PyObject *
         if (changes == before) { /* else a collection ran, or the table has grown */
             node->own = PyMem_Malloc(((size_t)SIZE(src) + 1) * sizeof *node->own);
             node->hash = fields.hash;
-            if (node->own) enter_table(node, place);
-            else PyErr_NoMemory();
-            if (node->own) return (PyObject *)node;
+            if (node->own) return enter_table(node, place), (PyObject *)node;
+            PyErr_NoMemory();
         }
         Py_DECREF(node);
         if (PyErr_Occurred()) return NULL;
     }
 }
-static PyObject *m_make(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    static const char *const fields[] = {"op", "dtype", "src", "arg", "tag"};
-    PyObject *value[5] = {NULL, NULL, empty, Py_None, Py_None};
-    if (count > 5) return fail(PyExc_TypeError, "make takes 5 arguments");
-    for (Py_ssize_t i = 0; i < count; i++) value[i] = args[i];
-    for (Py_ssize_t i = 0, k = 0; names && i < SIZE(names); i++, k = 0) {
-        while (k < 5 && PyUnicode_CompareWithASCIIString(ITEM(names, i), fields[k])) k++;
-        if (k == 5 || k < count) return fail(PyExc_TypeError, "make takes no such field");
-        value[k] = args[count + i];
-    }
-    if (!value[0] || !value[1]) return fail(PyExc_TypeError, "make needs an op and a dtype");
-    return check_nodes(value[2]) ? intern(value[0], value[1], value[2], value[3], value[4]) : NULL;
+static PyObject *m_make(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count < 2 || count > 5) return fail(PyExc_TypeError, "make takes an op, a dtype, ...");
+    PyObject *src = count > 2 ? args[2] : empty, *arg = count > 3 ? args[3] : Py_None;
+    PyObject *tag = count > 4 ? args[4] : Py_None;
+    return check_nodes(src) ? intern(args[0], args[1], src, arg, tag) : NULL;
 }
 static PyObject *m_annotate(PyObject *self, PyObject *args) {
     PyObject *from, *meta;
     if (!PyArg_ParseTuple(args, "OO", &from, &meta) || !check_node(from)) return NULL;
     Node *n = (Node *)from, *copy = new_node(&(Fields){n->op, n->dtype, n->src, n->arg, n->tag, 0});
-    if (copy) Py_SETREF(copy->origins, Py_NewRef(n->origins ? n->origins : empty));
-    if (copy) Py_SETREF(copy->meta, Py_NewRef(meta));
+    if (!copy) return NULL;
+    Py_SETREF(copy->origins, Py_NewRef(n->origins ? n->origins : empty));
+    Py_SETREF(copy->meta, Py_NewRef(meta));
     return (PyObject *)copy;
 }
 static PyObject *m_live_nodes(PyObject *self, PyObject *nothing) {
     PyObject *found = PyList_New(0);
     for (size_t i = 0; found && i <= mask; i++)
         if (table[i] && table[i] != DEAD && Py_REFCNT(table[i])
-            && PyList_Append(found, (PyObject *)table[i]) < 0)
-            Py_CLEAR(found);
+            && PyList_Append(found, (PyObject *)table[i]) < 0) Py_CLEAR(found);
     return found;
 }
 static PyObject *m_live_count(PyObject *self, PyObject *nothing) { return PyLong_FromSize_t(used); }
-
 /* --- nodes ------------------------------------------------------------------------------------ */
 #define NODE_OWNS(X)                                                                               \
     X(op) X(dtype) X(src) X(arg) X(tag) X(origins) X(meta) X(memory) X(realized) X(shape)          \
@@ -319,80 +302,65 @@ static PyObject *m_live_count(PyObject *self, PyObject *nothing) { return PyLong
         if (!PyObject_GC_IsTracked(self->src)) Py_VISIT(ITEM(self->src, i));
 #define OWN_CLEAR
 static void unhang(Entry *entry);
-
 static void node_leave(Node *node) {
     forget(node);
     while (node->first_entry) unhang(node->first_entry);
 }
 LIFE(node, Node, NODE_OWNS, node_leave)
-
 /* Facts by the common rules, as far as the sources know theirs; -1: an error. */
-static int settle_device(Node *node) {
-    for (Py_ssize_t i = 0; i < SIZE(node->src); i++) {
-        PyObject *device = ((Node *)ITEM(node->src, i))->device;
-        if (device && device != Py_None) Py_XSETREF(node->device, Py_NewRef(device));
-        if (!device || device != Py_None) return 0;
-    }
-    Py_XSETREF(node->device, Py_NewRef(Py_None));
-    return 0;
+static void settle_device(Node *node) {
+    PyObject *device = Py_None;
+    for (Py_ssize_t i = 0; device == Py_None && i < SIZE(node->src); i++)
+        device = ((Node *)ITEM(node->src, i))->device;
+    if (device) Py_XSETREF(node->device, Py_NewRef(device));
 }
 static int settle_watched(Node *node) {
     long kind = facts_of(node->dtype, given.kind_bit);
-    if (kind < 0 || !given.NOBODY) return -1;
-    PyObject *found = Py_NewRef(given.NOBODY);
+    PyObject *found = kind < 0 || !given.NOBODY ? NULL : Py_NewRef(given.NOBODY), *its;
     for (Py_ssize_t i = 0; kind & INEXACT && found && i < SIZE(node->src); i++) {
-        PyObject *its = ((Node *)ITEM(node->src, i))->watched;
-        PyObject *more = NULL;
-        if (its && PyAnySet_Check(its) && PySet_Size(its) && PySet_Size(found))
-            more = PyNumber_Or(its, found);
-        else if (its && PyAnySet_Check(its))
-            more = Py_NewRef(PySet_Size(its) ? its : found);
-        Py_SETREF(found, more);
+        its = ((Node *)ITEM(node->src, i))->watched;
+        if (!its || !PyAnySet_Check(its)) Py_CLEAR(found); /* not known yet */
+        else if (!PySet_Size(found)) Py_SETREF(found, Py_NewRef(its));
+        else if (PySet_Size(its)) Py_SETREF(found, PyNumber_Or(its, found));
     }
     if (found) Py_XSETREF(node->watched, found);
-    return PyErr_Occurred() ? -1 : 0; /* a source may not know its own yet */
+    return kind < 0 || PyErr_Occurred() ? -1 : 0;
 }
 static int settle(Node *node) {
     long facts = facts_of(node->op, given.facts);
-    if (facts < 0) return -1;
-    if (!SIZE(node->src)) return 0;
+    if (facts < 0 || !SIZE(node->src)) return facts < 0 ? -1 : 0;
     PyObject *shape = ((Node *)ITEM(node->src, 0))->shape;
     if (!node->shape && shape && facts & FIRST_SHAPE) node->shape = Py_NewRef(shape);
-    if (!node->device && facts & SOURCE_DEVICE && settle_device(node) < 0) return -1;
+    if (!node->device && facts & SOURCE_DEVICE) settle_device(node);
     return !node->watched && facts & SOURCE_WATCHED ? settle_watched(node) : 0;
 }
-
 #define FACT(name)                                                                                 \
     static PyObject *get_##name(Node *node, void *closure) {                                       \
         if (!node->name && node->src && settle(node) < 0) return NULL;                             \
-        if (node->name) return Py_NewRef(node->name);                                              \
-        return call_given(given.find_##name, (PyObject *)node);                                    \
+        return node->name ? Py_NewRef(node->name) : call_given(given.find_##name, (void *)node);   \
     }
 FACT(shape) FACT(device) FACT(watched)
 #define GET(name) {#name, (getter)get_##name, NULL, NULL, NULL}
 static PyGetSetDef node_getset[] = {GET(shape), GET(device), GET(watched), {.name = NULL}};
 #define MEMBER(type, text, name, flags) {text, T_OBJECT_EX, offsetof(type, name), flags, NULL}
 #define FIELD(name) MEMBER(Node, #name, name, READONLY)
+#define OPEN(name, field) MEMBER(Node, name, field, 0)
 static PyMemberDef node_members[] = {
     FIELD(op), FIELD(dtype), FIELD(src), FIELD(arg), FIELD(tag),
-    {"id", T_LONGLONG, offsetof(Node, id), READONLY, NULL}, MEMBER(Node, "origins", origins, 0),
-    MEMBER(Node, "meta", meta, 0), MEMBER(Node, "memory", memory, 0),
-    MEMBER(Node, "realized", realized, 0), MEMBER(Node, "_shape", shape, 0),
-    MEMBER(Node, "_device", device, 0), MEMBER(Node, "_bounds", bounds, 0),
-    MEMBER(Node, "_likely_bounds", likely_bounds, 0), MEMBER(Node, "_watched", watched, 0),
-    MEMBER(Node, "_slice", slice, 0), {NULL, 0, 0, 0, NULL},
+    {"id", T_LONGLONG, offsetof(Node, id), READONLY, NULL}, OPEN("origins", origins),
+    OPEN("meta", meta), OPEN("memory", memory), OPEN("realized", realized), OPEN("_shape", shape),
+    OPEN("_device", device), OPEN("_bounds", bounds), OPEN("_likely_bounds", likely_bounds),
+    OPEN("_watched", watched), OPEN("_slice", slice), {NULL},
 };
-
 /* op(*src, arg=None): the node of an op on sources that fit already. */
 static PyObject *call_op(PyObject *op, PyObject *const *sources, Py_ssize_t count, PyObject *arg) {
     long facts = facts_of(op, given.facts);
     PyObject *src = facts < 0 ? NULL : PyTuple_New(count), *dtype = NULL, *made = NULL;
-    if (!src) return NULL;
-    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(src, i, Py_NewRef(sources[i]));
-    if (!check_nodes(src)) goto done;
-    if (count && facts & (FIRST_DTYPE | LAST_DTYPE))
+    for (Py_ssize_t i = 0; src && i < count; i++) PyTuple_SET_ITEM(src, i, Py_NewRef(sources[i]));
+    if (src && !check_nodes(src)) Py_CLEAR(src);
+    if (src && count && facts & (FIRST_DTYPE | LAST_DTYPE))
         dtype = Py_NewRef(((Node *)sources[facts & FIRST_DTYPE ? 0 : count - 1])->dtype);
-    else {
+    else if (src) {
         PyObject *rule = PyObject_GetAttr(op, s_dtype);
         if (rule == Py_None) PyErr_Format(PyExc_AssertionError, "%S: say the dtype with make", op);
         else if (rule) dtype = PyObject_CallFunctionObjArgs(rule, src, arg, NULL);
@@ -400,9 +368,7 @@ static PyObject *call_op(PyObject *op, PyObject *const *sources, Py_ssize_t coun
     }
     if (dtype) made = intern(op, dtype, src, arg, Py_None);
     if (made && settle((Node *)made) < 0) Py_CLEAR(made);
-    Py_XDECREF(dtype);
-done:
-    Py_DECREF(src);
+    Py_XDECREF(dtype), Py_XDECREF(src);
     return made;
 }
 static PyObject *m_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -412,7 +378,6 @@ static PyObject *m_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (!count) return fail(PyExc_TypeError, "which op is called?");
     return call_op(args[0], args + 1, count - 1, named ? args[count] : Py_None);
 }
-
 /* --- entries ---------------------------------------------------------------------------------- */
 static void unhang(Entry *entry) {
     if (!entry->root) return;
@@ -426,12 +391,12 @@ static void hang(Entry *entry, Node *node) {
     *(node->last_entry ? &node->last_entry->next : &node->first_entry) = entry;
     node->last_entry = entry;
 }
-
 #define ENTRY_OWNS(X) X(id) X(key) X(node) X(value)
+#define entry_free(self) Py_TYPE(self)->tp_free(self)
 LIFE(entry, Entry, ENTRY_OWNS, unhang)
 static PyMemberDef entry_members[] = {
     MEMBER(Entry, "id", id, 0), MEMBER(Entry, "key", key, 0), MEMBER(Entry, "node", node, 0),
-    MEMBER(Entry, "value", value, 0), {NULL, 0, 0, 0, NULL},
+    MEMBER(Entry, "value", value, 0), {NULL},
 };
 static Entry *new_entry(PyObject *type) {
     if (!type || !given.ids) return too_soon();
@@ -443,8 +408,8 @@ static Entry *new_entry(PyObject *type) {
 }
 static PyObject *m_enter(PyObject *self, PyObject *node) {
     Entry *entry = check_node(node) ? new_entry(given.Entry) : NULL;
-    if (entry) entry->node = Py_NewRef(node), entry->value = Py_NewRef(Py_None);
-    if (entry) hang(entry, (Node *)node);
+    if (entry)
+        entry->node = Py_NewRef(node), entry->value = Py_NewRef(Py_None), hang(entry, (Node *)node);
     return (PyObject *)entry;
 }
 static PyObject *m_admit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -463,11 +428,9 @@ static PyObject *m_entries_of(PyObject *self, PyObject *nodes) {
     Py_XDECREF(every);
     return found;
 }
-
 /* --- origins ---------------------------------------------------------------------------------- */
 static _Thread_local PyObject *scopes, *here; /* NULL: none */
 static int origins_on = 1;
-
 static PyObject *m_surround(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count != 2 || !PyTuple_Check(args[0])) return fail(PyExc_TypeError, "scopes are a tuple");
     Py_XSETREF(scopes, SIZE(args[0]) ? Py_NewRef(args[0]) : NULL);
@@ -480,24 +443,23 @@ static PyObject *m_enable_origins(PyObject *self, PyObject *flag) {
     return on >= 0 ? PyBool_FromLong(before) : NULL;
 }
 static PyObject *origin_of(PyObject *code, int instruction) {
-    static struct { PyObject *code, *scopes, *origin; int instruction; } known[8192];
-    size_t place = (((size_t)code >> 4) * 31 + (size_t)instruction) & 8191;
+    typedef struct { PyObject *code, *scopes, *origin; int instruction; } Site;
+    static Site sites[8192];
+    Site *known = &sites[(((size_t)code >> 4) * 31 + (size_t)instruction) & 8191];
     PyObject *around = scopes ? scopes : empty;
-    if (known[place].code == code && known[place].instruction == instruction
-        && known[place].scopes == around)
-        return Py_NewRef(known[place].origin);
+    if (known->code == code && known->instruction == instruction && known->scopes == around)
+        return Py_NewRef(known->origin);
     if (!given.site) return too_soon();
     PyObject *origin = PyObject_CallFunction(given.site, "OiO", code, instruction, around);
     if (!origin) return NULL;
-    known[place].instruction = instruction;
-    Py_XSETREF(known[place].scopes, Py_NewRef(around));
-    Py_XSETREF(known[place].origin, Py_NewRef(origin));
-    Py_XSETREF(known[place].code, Py_NewRef(code)); /* last: letting go of it may run code */
+    known->instruction = instruction;
+    Py_XSETREF(known->scopes, Py_NewRef(around));
+    Py_XSETREF(known->origin, Py_NewRef(origin));
+    Py_XSETREF(known->code, Py_NewRef(code)); /* last: letting go of it may run code */
     return origin;
 }
 static PyObject *m_capture(PyObject *self, PyObject *nothing) {
-    if (!origins_on) Py_RETURN_NONE;
-    if (here) return Py_NewRef(here);
+    if (!origins_on || here) return Py_NewRef(origins_on ? here : Py_None);
     PyFrameObject *frame = PyEval_GetFrame();
     Py_XINCREF(frame);
     while (frame) {
@@ -511,7 +473,6 @@ static PyObject *m_capture(PyObject *self, PyObject *nothing) {
     }
     Py_RETURN_NONE;
 }
-
 #define MAX_ORIGINS 8
 static int note(Node *node, PyObject *given_origin) {
     PyObject *origin = given_origin ? Py_NewRef(given_origin) : m_capture(NULL, NULL), *more = NULL;
@@ -520,13 +481,15 @@ static int note(Node *node, PyObject *given_origin) {
     int met = !PyTuple_Check(known) || origin == Py_None;
     Py_ssize_t count = met ? 0 : SIZE(known);
     for (Py_ssize_t i = 0; !met && i < count; i++) met = ITEM(known, i) == origin;
-    if (!met && count < MAX_ORIGINS && (more = PyTuple_New(count + 1))) {
-        for (Py_ssize_t i = 0; i < count; i++)
-            PyTuple_SET_ITEM(more, i, Py_NewRef(ITEM(known, i)));
+    static PyObject *alone; /* the tuple of one line that was made last: many nodes have it */
+    if (!met && !count && alone && ITEM(alone, 0) == origin) more = Py_NewRef(alone);
+    else if (!met && count < MAX_ORIGINS && (more = PyTuple_New(count + 1))) {
+        for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(more, i, Py_NewRef(ITEM(known, i)));
         PyTuple_SET_ITEM(more, count, Py_NewRef(origin));
         PyObject_GC_UnTrack(more); /* lines own nothing */
-        Py_SETREF(node->origins, more);
+        if (!count) Py_XSETREF(alone, Py_NewRef(more));
     }
+    if (more) Py_SETREF(node->origins, more);
     Py_DECREF(origin);
     return !met && count < MAX_ORIGINS && !more ? -1 : 0;
 }
@@ -535,13 +498,12 @@ static PyObject *m_note(PyObject *self, PyObject *const *args, Py_ssize_t count)
     PyObject *origin = count > 1 && args[1] != Py_None ? args[1] : NULL;
     return check_node(args[0]) && note((Node *)args[0], origin) >= 0 ? Py_NewRef(args[0]) : NULL;
 }
-
 /* --- elementwise ops -------------------------------------------------------------------------- */
 static int derive(PyObject *thing, PyObject *shape) { /* this shape, the rest by the rules */
     Node *node = (Node *)thing;
     Py_XSETREF(node->shape, Py_NewRef(shape));
     lean(shape);
-    if (!node->device && settle_device(node) < 0) return -1;
+    if (!node->device) settle_device(node);
     return node->watched ? 0 : settle_watched(node);
 }
 static PyObject *m_derived(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -573,18 +535,17 @@ static long long bits_of(PyObject *number, PyObject *dtype) {
     if (dtype != given.float32 || count > 1 << 24 || count < -(1 << 24)) return -1;
     double value = whole ? (double)count : PyFloat_AS_DOUBLE(number);
     if (!(value >= -FLT_MAX && value <= FLT_MAX)) return -1;
-    float rounded = (float)value;
-    uint32_t image;
-    memcpy(&image, &rounded, sizeof image);
-    return image;
+    return (union { float number; uint32_t image; }){(float)value}.image;
+}
+static int all_ints(PyObject *shape) {
+    int fixed = PyTuple_Check(shape);
+    for (Py_ssize_t i = 0; fixed && i < SIZE(shape); i++) fixed = PyLong_CheckExact(ITEM(shape, i));
+    return fixed;
 }
 static PyObject *constant_like(Node *node, PyObject *number) { /* NULL and no error: as above */
     long long bits = bits_of(number, node->dtype);
     PyObject *shape = bits < 0 || !given.CONST ? NULL : get_shape(node, NULL), *made = NULL;
-    int fixed = shape && PyTuple_Check(shape);
-    for (Py_ssize_t i = 0; fixed && i < SIZE(shape); i++)
-        fixed = PyLong_CheckExact(ITEM(shape, i));
-    PyObject *arg = fixed ? Py_BuildValue("(LO)", bits, shape) : NULL;
+    PyObject *arg = shape && all_ints(shape) ? Py_BuildValue("(LO)", bits, shape) : NULL;
     if (arg) made = intern(given.CONST, node->dtype, empty, arg, Py_None);
     if (made && derive(made, shape) < 0) Py_CLEAR(made);
     Py_XDECREF(arg), Py_XDECREF(shape);
@@ -608,13 +569,13 @@ static PyObject *m_apply(PyObject *self, PyObject *const *args, Py_ssize_t count
     if (made || PyErr_Occurred()) return made;
     return given.apply ? PyObject_Vectorcall(given.apply, args, (size_t)count, NULL) : too_soon();
 }
-
 /* --- tensors ---------------------------------------------------------------------------------- */
 #define TENSOR_OWNS(X) X(entry) X(grad)
 static void tensor_leave(Tensor *tensor) {}
+#define tensor_free entry_free
 LIFE(tensor, Tensor, TENSOR_OWNS, tensor_leave)
 static PyMemberDef tensor_members[] = {
-    MEMBER(Tensor, "entry", entry, 0), MEMBER(Tensor, "grad", grad, 0), {NULL, 0, 0, 0, NULL},
+    MEMBER(Tensor, "entry", entry, 0), MEMBER(Tensor, "grad", grad, 0), {NULL},
 };
 static PyObject *tensor_around(PyObject *entry) { /* which it takes */
     PyTypeObject *type = (PyTypeObject *)given.Tensor;
@@ -640,12 +601,11 @@ static PyObject *m_counted(PyObject *self, PyObject *tensors) {
     Py_ssize_t n = SIZE(tensors), i = 0;
     PyObject *counts = PyList_New(4 * n), *memories = PyTuple_New(n), *both = NULL;
     for (; counts && memories && i < n; i++) {
-        PyObject *tensor = ITEM(tensors, i);
-        int is_tensor = PyObject_TypeCheck(tensor, &TensorFields);
-        Entry *entry = is_tensor ? (Entry *)((Tensor *)tensor)->entry : NULL;
+        Tensor *tensor = (Tensor *)ITEM(tensors, i);
+        Entry *entry = PyObject_TypeCheck(tensor, &TensorFields) ? (Entry *)tensor->entry : NULL;
         if (entry && !entry->node) Py_XDECREF(PyObject_GetAttr((PyObject *)entry, s_node));
-        if (PyErr_Occurred() || !check_node(entry && entry->node ? entry->node : tensor)) break;
-        Node *node = (Node *)entry->node;
+        Node *node = entry && entry->node ? (Node *)entry->node : (Node *)tensor;
+        if (PyErr_Occurred() || !check_node((PyObject *)node)) break;
         Node *base = node->op == given.WATCH ? (Node *)ITEM(node->src, 0) : node;
         if (!base->memory) break;
         PyWeakReference *weak = (PyWeakReference *)base->weak;
@@ -660,35 +620,48 @@ static PyObject *m_counted(PyObject *self, PyObject *tensors) {
     return both || PyErr_Occurred() ? both : fail(PyExc_TypeError, "a tensor has no memory");
 }
 /* The nodes of a template (op, dtype, arg, shape, numbers of sources) over sources: the last. */
-static int replay_step(PyObject *step, PyObject *made, PyObject *origin) { /* -1: an error */
-    PyObject *src = PyTuple_New(SIZE(step) - 4), *thing = NULL, *shape = ITEM(step, 3);
+static PyObject *replay_step(PyObject *step, PyObject *const *made, Py_ssize_t count,
+                             PyObject *origin) {
+    PyObject *src = PyTuple_New(SIZE(step) - 4), *thing;
     for (Py_ssize_t i = 4; src && i < SIZE(step); i++) {
-        PyObject *source = PyList_GetItem(made, PyLong_AsSsize_t(ITEM(step, i)));
-        if (source) PyTuple_SET_ITEM(src, i - 4, Py_NewRef(source));
+        size_t place = PyLong_AsSize_t(ITEM(step, i));
+        if (place < (size_t)count) PyTuple_SET_ITEM(src, i - 4, Py_NewRef(made[place]));
         else Py_CLEAR(src);
     }
-    if (src && check_nodes(src))
-        thing = intern(ITEM(step, 0), ITEM(step, 1), src, ITEM(step, 2), Py_None);
+    if (!src) return PyErr_Occurred() ? NULL : fail(PyExc_IndexError, "a source is not there");
+    thing = intern(ITEM(step, 0), ITEM(step, 1), src, ITEM(step, 2), Py_None);
     Node *node = (Node *)thing;
     if (node && node->op == given.DETACH) Py_XSETREF(node->watched, Py_NewRef(given.NOBODY));
-    int failed = !node || derive(thing, shape) < 0 || PyList_Append(made, thing) < 0;
+    int failed = !node || derive(thing, ITEM(step, 3)) < 0;
     if (!failed && node->op != given.CONST) failed = note(node, origin) < 0;
-    Py_XDECREF(thing), Py_XDECREF(src);
-    return -failed;
+    if (failed) Py_CLEAR(thing);
+    Py_DECREF(src);
+    return thing;
+}
+static PyObject *replayed(PyObject *steps, PyObject *const *sources, Py_ssize_t count) {
+    Py_ssize_t most = count + SIZE(steps), there = count;
+    PyObject *origin = m_capture(NULL, NULL), *last = NULL, *few[256], **made = few;
+    if (most > 256 && !(made = PyMem_Malloc((size_t)most * sizeof *made))) PyErr_NoMemory();
+    if (made) memcpy(made, sources, (size_t)count * sizeof *made);
+    for (Py_ssize_t i = 0; made && origin && i < SIZE(steps); i++, there++)
+        if (!(made[there] = replay_step(ITEM(steps, i), made, there, origin))) break;
+    if (there == most && most) last = Py_NewRef(made[most - 1]);
+    while (there > count) Py_DECREF(made[--there]);
+    if (made != few) PyMem_Free(made);
+    Py_XDECREF(origin);
+    return last;
 }
 static PyObject *m_replay(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 2 || !PyTuple_Check(args[0]) || !PyList_Check(args[1]))
-        return fail(PyExc_TypeError, "replay takes steps and a list of nodes");
-    PyObject *origin = m_capture(NULL, NULL), *last = NULL;
-    for (Py_ssize_t i = 0; origin && i < SIZE(args[0]); i++)
-        if (replay_step(ITEM(args[0], i), args[1], origin) < 0) Py_CLEAR(origin);
-    if (origin) last = PyList_GetItem(args[1], PyList_GET_SIZE(args[1]) - 1);
-    Py_XDECREF(origin);
-    return Py_XNewRef(last);
+    PyObject *nodes = count == 2 && PyTuple_Check(args[0]) ? PySequence_Tuple(args[1]) : NULL;
+    PyObject *last = nodes && check_nodes(nodes)
+        ? replayed(args[0], ((PyTupleObject *)nodes)->ob_item, SIZE(nodes)) : NULL;
+    Py_XDECREF(nodes);
+    return last || PyErr_Occurred() ? last : fail(PyExc_TypeError, "replay takes steps and nodes");
 }
 /* The node (a new reference) that a plain tensor brings into an expression; NULL: for Python. */
 static PyObject *operand(PyObject *thing) {
     Entry *entry = is_a(thing, given.Tensor) ? (Entry *)((Tensor *)thing)->entry : NULL;
+    if (entry && !entry->node) Py_XDECREF(PyObject_GetAttr((PyObject *)entry, s_node)); /* fresh */
     PyObject *node = entry && is_a((PyObject *)entry, given.Entry) ? entry->node : NULL;
     if (!node || !is_a(node, given.Node) || !((Node *)node)->src) return NULL;
     Py_INCREF(node);
@@ -699,6 +672,69 @@ static PyObject *operand(PyObject *thing) {
     else if (!plain && answer != Py_True) Py_CLEAR(node);
     Py_XDECREF(answer), Py_XDECREF(watched);
     return node;
+}
+/* What a function may know of its operands: the key of a template; 0 and no error: for Python. */
+#define MOST_PARTS 64
+typedef struct { PyObject *part[MOST_PARTS], *nodes; Py_ssize_t parts; } Call;
+static int put(Call *call, PyObject *part) { /* which it takes */
+    if (part && call->parts < MOST_PARTS) return call->part[call->parts++] = part, 1;
+    return Py_XDECREF(part), 0;
+}
+static int put_node(Call *call, Node *node) {
+    Py_ssize_t i = 0, count = PyList_GET_SIZE(call->nodes);
+    while (i < count && PyList_GET_ITEM(call->nodes, i) != (PyObject *)node) i++;
+    if (i < count) return put(call, PyLong_FromSsize_t(i));
+    PyObject *shape = get_shape(node, NULL), *device = shape ? get_device(node, NULL) : NULL;
+    int fits = device && node->op != given.CONST && all_ints(shape)
+        && put(call, Py_NewRef(node->dtype)) && put(call, Py_NewRef(shape))
+        && put(call, Py_NewRef(device)) && PyList_Append(call->nodes, (PyObject *)node) >= 0;
+    Py_XDECREF(shape), Py_XDECREF(device);
+    return fits;
+}
+static int describe(Call *call, PyObject *x) {
+    PyObject *kind = (PyObject *)Py_TYPE(x);
+    if (kind == given.Tensor) {
+        PyObject *node = operand(x);
+        int known = node && put_node(call, (Node *)node);
+        Py_XDECREF(node);
+        return known;
+    }
+    if (!put(call, Py_NewRef(kind))) return 0;
+    if (PyLong_CheckExact(x) || PyBool_Check(x) || PyUnicode_CheckExact(x) || x == Py_None)
+        return put(call, Py_NewRef(x));
+    if (PyFloat_CheckExact(x)) return put(call, PyObject_CallMethod(x, "hex", NULL)); /* -0.0 */
+    if (PySlice_Check(x)) {
+        PySliceObject *cut = (PySliceObject *)x;
+        return describe(call, cut->start) && describe(call, cut->stop) && describe(call, cut->step);
+    }
+    PyObject *parts = PyTuple_CheckExact(x) || PyList_CheckExact(x) ? PySequence_Tuple(x) : NULL;
+    if (!parts || (SIZE(parts) && all_ints(parts))) return put(call, parts);
+    int known = put(call, PyLong_FromSsize_t(SIZE(parts)));
+    for (Py_ssize_t i = 0; known && i < SIZE(parts); i++) known = describe(call, ITEM(parts, i));
+    Py_DECREF(parts);
+    return known;
+}
+static PyObject *m_recall(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 4 || !PyDict_Check(args[0]) || !PyTuple_Check(args[2]) || !PyDict_Check(args[3]))
+        return fail(PyExc_TypeError, "recall takes templates, a mode and arguments");
+    Call call = {.nodes = PyList_New(0)};
+    PyObject *key = NULL, *steps = NULL, *node = NULL, *found = NULL, *name, *value;
+    int known = call.nodes && put(&call, Py_NewRef(args[1]));
+    if (known) known = put(&call, PyLong_FromSsize_t(SIZE(args[2])));
+    for (Py_ssize_t i = 0; known && i < SIZE(args[2]); i++)
+        known = describe(&call, ITEM(args[2], i));
+    for (Py_ssize_t i = 0; known && PyDict_Next(args[3], &i, &name, &value);)
+        known = put(&call, Py_NewRef(name)) && describe(&call, value);
+    if (known && (key = PyTuple_New(call.parts)))
+        while (call.parts) call.parts--, PyTuple_SET_ITEM(key, call.parts, call.part[call.parts]);
+    while (call.parts) Py_DECREF(call.part[--call.parts]);
+    if (key) steps = PyDict_GetItemWithError(args[0], key);
+    if (steps && PyTuple_Check(steps) && SIZE(steps))
+        node = replayed(steps, ((PyListObject *)call.nodes)->ob_item, PyList_GET_SIZE(call.nodes));
+    if (node) found = m_wrap(NULL, node);
+    else if (!PyErr_Occurred()) found = key ? PyTuple_Pack(2, key, call.nodes) : Py_NewRef(Py_None);
+    Py_XDECREF(key), Py_XDECREF(call.nodes), Py_XDECREF(node);
+    return found;
 }
 static PyObject *tensor_of(PyObject *op, PyObject *x, PyObject *y) { /* NULL: for Python */
     PyObject *made = NULL, *both[2] = {operand(x), NULL};
@@ -741,25 +777,16 @@ BINARY(node, add) BINARY(node, sub) BINARY(node, mul) BINARY(node, div)
     {.nb_add = kind##_add, .nb_subtract = kind##_sub, .nb_multiply = kind##_mul,                   \
      .nb_true_divide = kind##_div}
 static PyNumberMethods tensor_number = NUMBER(tensor), node_number = NUMBER(node);
-
 /* --- walks ------------------------------------------------------------------------------------ */
 static unsigned long long walks;
 /* The buffer that a node remembers, if it is alive (a new reference); NULL: none, or an error. */
 static PyObject *realized_of(Node *node) {
-    PyObject *found = NULL;
     if (!node->realized || node->realized == Py_None) return NULL;
     if (!PyWeakref_Check(node->realized)) return fail(PyExc_TypeError, "not a weak reference");
-#if PY_VERSION_HEX >= 0x030D0000
-    if (PyWeakref_GetRef(node->realized, &found) < 0) return NULL;
-#else
-    found = PyWeakref_GetObject(node->realized);
-    if (found == Py_None) return NULL;
-    Py_XINCREF(found);
-#endif
-    if (found && !check_node(found)) Py_CLEAR(found);
+    PyObject *found = PyObject_CallNoArgs(node->realized);
+    if (found == Py_None || (found && !check_node(found))) Py_CLEAR(found);
     return found;
 }
-
 enum { ALL, UNKNOWN, KEYED }; /* below all nodes; not below known values; as a key reads them */
 /* What a walk goes on with at a node (a new reference): its buffer, if its value is known. */
 static PyObject *standing_for(PyObject *thing, int how, PyObject *now, PyObject *again) {
@@ -793,11 +820,9 @@ static PyObject *ordered(PyObject *roots, int how, PyObject *now, PyObject *agai
             }
             failed |= !node;
             Py_XDECREF(node); /* the path and the tuples above hold it */
-        } else if (!top)
-            break;
-        else
-            failed = PyList_Append(order, (PyObject *)top) < 0
-                || PyList_SetSlice(path, depth - 1, depth, NULL) < 0;
+        } else if (!top) break;
+        else failed = PyList_Append(order, (PyObject *)top) < 0
+            || PyList_SetSlice(path, depth - 1, depth, NULL) < 0;
     }
     if (collects) PyGC_Enable();
     Py_XDECREF(first), Py_XDECREF(path);
@@ -816,8 +841,7 @@ static PyObject *m_order_of(PyObject *self, PyObject *const *args, Py_ssize_t co
     return both;
 }
 static int append_new(PyObject *list, Node *node) { /* unless this walk has met it */
-    if (node->walk == walks) return 0;
-    return node->walk = walks, PyList_Append(list, (PyObject *)node);
+    return node->walk == walks ? 0 : (node->walk = walks, PyList_Append(list, (PyObject *)node));
 }
 static int append_users(PyObject *list, Node *node) {
     for (Use *use = node->first_use; use; use = use->next)
@@ -839,11 +863,9 @@ static PyObject *m_above(PyObject *self, PyObject *nodes) {
     Py_XDECREF(first);
     return order;
 }
-
 /* --- the flat key ----------------------------------------------------------------------------- */
 enum { ENTRIES, CONSTANTS, BUFFERS, NODES, ASSIGNED, CHOSEN, BOUND, LISTS };
 typedef struct { PyObject *list[LISTS], *now; } Flat;
-
 /* A source as its number; a constant is written out where it is used. */
 static PyObject *use_of(Flat *flat, PyObject *thing) {
     PyObject *known = PyDict_GET_SIZE(flat->now) ? PyDict_GetItemWithError(flat->now, thing) : NULL;
@@ -894,8 +916,7 @@ static int flatten_node(Flat *flat, Node *node) { /* -1: an error */
         }
         entry = found ? PyTuple_Pack(2, s_const, found) : NULL;
         Py_XDECREF(found);
-    } else
-        entry = plain_entry(flat, node);
+    } else entry = plain_entry(flat, node);
     int failed = !entry || PyList_Append(flat->list[ENTRIES], entry) < 0;
     Py_XDECREF(entry);
     node->walk = walks, node->number = PyList_GET_SIZE(flat->list[NODES]);
@@ -911,11 +932,9 @@ static PyObject *m_flatten(PyObject *self, PyObject *const *args, Py_ssize_t cou
     for (Py_ssize_t i = 0; !failed && i < SIZE(order); i++) {
         Node *node = (Node *)ITEM(order, i);
         long facts = facts_of(node->op, given.facts);
-        failed = facts < 0;
-        if (facts > 0 && (facts & CONTROL || (node->op == given.CONST && SIZE(node->src)))) {
+        failed = facts < 0 || facts & CONTROL || (node->op == given.CONST && SIZE(node->src));
+        if (facts > 0 && failed) /* bodies and constants of symbolic shapes are for Python */
             result = given.flatten ? PyObject_Vectorcall(given.flatten, args, 3, NULL) : NULL;
-            failed = 1; /* bodies and constants of symbolic shapes are for Python */
-        }
     }
     int collects = PyGC_Disable();
     walks++;
@@ -937,7 +956,6 @@ static PyObject *m_flatten(PyObject *self, PyObject *const *args, Py_ssize_t cou
     Py_XDECREF(order), Py_XDECREF(roots);
     return result;
 }
-
 /* --- the module ------------------------------------------------------------------------------- */
 #define TYPE(Fields, Struct, kind, ...)                                                            \
     static PyTypeObject Fields = {                                                                 \
@@ -951,50 +969,32 @@ static PyObject *m_flatten(PyObject *self, PyObject *const *args, Py_ssize_t cou
 TYPE(NodeFields, Node, node, .tp_getset = node_getset, .tp_as_number = &node_number)
 TYPE(EntryFields, Entry, entry, .tp_doc = "What an entry is made of.")
 TYPE(TensorFields, Tensor, tensor, .tp_as_number = &tensor_number)
-
 #define FAST(name, flags) {#name, (PyCFunction)(void (*)(void))m_##name, flags, NULL}
 static PyMethodDef methods[] = {
-    FAST(adopt, METH_VARARGS), FAST(make, METH_FASTCALL | METH_KEYWORDS),
-    FAST(annotate, METH_VARARGS), FAST(live_nodes, METH_NOARGS), FAST(live_count, METH_NOARGS),
-    FAST(enter, METH_O), FAST(admit, METH_FASTCALL),
-    FAST(entries_of, METH_O), FAST(replay, METH_FASTCALL),
-    FAST(surround, METH_FASTCALL), FAST(enable_origins, METH_O),
+    FAST(adopt, METH_VARARGS), FAST(make, METH_FASTCALL), FAST(annotate, METH_VARARGS),
+    FAST(live_nodes, METH_NOARGS), FAST(live_count, METH_NOARGS), FAST(enter, METH_O),
+    FAST(admit, METH_FASTCALL), FAST(entries_of, METH_O), FAST(replay, METH_FASTCALL),
+    FAST(recall, METH_FASTCALL), FAST(surround, METH_FASTCALL), FAST(enable_origins, METH_O),
     FAST(capture, METH_NOARGS), FAST(note, METH_FASTCALL), FAST(derived, METH_FASTCALL),
-    FAST(apply, METH_FASTCALL), FAST(wrap, METH_O), FAST(toposort, METH_O),
+    FAST(apply, METH_FASTCALL), FAST(wrap, METH_O), FAST(toposort, METH_O), FAST(above, METH_O),
     FAST(unknown_order, METH_O), FAST(order_of, METH_FASTCALL), FAST(parents_of, METH_O),
-    FAST(above, METH_O), FAST(flatten, METH_FASTCALL), FAST(counted, METH_O),
-    FAST(fresh_tensor, METH_FASTCALL), {NULL, NULL, 0, NULL},
+    FAST(flatten, METH_FASTCALL), FAST(counted, METH_O), FAST(fresh_tensor, METH_FASTCALL), {NULL},
 };
 static PyMethodDef call_method = FAST(call, METH_FASTCALL | METH_KEYWORDS);
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "_fast", .m_size = -1, .m_methods = methods,
 };
-
-static int add(PyObject *module, const char *name, PyObject *thing) { /* taken; 1: failed */
-    int failed = !thing || PyModule_AddObjectRef(module, name, thing) < 0;
-    Py_XDECREF(thing);
-    return failed;
-}
-static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
-    return PyType_Ready(type) < 0 || add(module, name, Py_NewRef((PyObject *)type));
-}
-
+#define WORD(name, text) (s_##name = PyUnicode_InternFromString(text))
 PyMODINIT_FUNC PyInit__fast(void) {
-    static const struct { PyObject **place; const char *text; } words[] = {
-        {&s_dtype, "dtype"}, {&s_apply, "_apply"}, {&s_param, "param"}, {&s_const, "const"},
-        {&s_arg, "arg"}, {&s_node, "node"},
-    };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!(*words[i].place = PyUnicode_InternFromString(words[i].text))) return NULL;
+    if (!WORD(dtype, "dtype") || !WORD(apply, "_apply") || !WORD(param, "param")
+        || !WORD(const, "const") || !WORD(arg, "arg") || !WORD(node, "node")) return NULL;
     if (!(empty = PyTuple_New(0)) || (!table && grow())) return NULL;
-    PyObject *module = PyModule_Create(&definition);
-    PyObject *call = PyCFunction_New(&call_method, NULL);
-    if (!module || !call || add(module, "SOURCE", PyLong_FromUnsignedLong(SOURCE))
-        || add_type(module, "NodeFields", &NodeFields)
-        || add_type(module, "EntryFields", &EntryFields)
-        || add_type(module, "TensorFields", &TensorFields)
-        || add(module, "call", PyInstanceMethod_New(call))) /* a method, so that an op binds it */
-        Py_CLEAR(module);
-    Py_XDECREF(call);
+    PyObject *module = PyModule_Create(&definition), *call = PyCFunction_New(&call_method, NULL);
+    PyObject *method = call ? PyInstanceMethod_New(call) : NULL; /* so that an op binds it */
+    if (!module || !method || PyModule_AddIntConstant(module, "SOURCE", SOURCE) < 0
+        || PyModule_AddType(module, &NodeFields) < 0 || PyModule_AddType(module, &EntryFields) < 0
+        || PyModule_AddType(module, &TensorFields) < 0
+        || PyModule_AddObjectRef(module, "call", method) < 0) Py_CLEAR(module);
+    Py_XDECREF(call), Py_XDECREF(method);
     return module;
 }

@@ -75,14 +75,14 @@ def note(node: Node, here: Origin | None = None) -> Node:
 
 @compiled
 def replay(steps: tuple[Step, ...], nodes: list[Node]) -> Node:
-    """The nodes of a template over sources, which they are added to: the last of them."""
-    here = capture()
+    """The nodes of a template over sources: the last of them."""
+    here, made = capture(), [*nodes]
     for op, dtype, arg, shape, *numbers in steps:
-        node = derived(make(op, dtype, tuple([nodes[i] for i in numbers]), arg), shape)
+        node = derived(make(op, dtype, tuple([made[i] for i in numbers]), arg), shape)
         if op is effect.DETACH:
             node._watched = NOBODY
-        nodes.append(node if op is leaf.CONST else note(node, here))
-    return nodes[-1]
+        made.append(node if op is leaf.CONST else note(node, here))
+    return made[-1]
 
 
 # --- leaves --------------------------------------------------------------------------------------
@@ -549,12 +549,12 @@ def _not_empty(x: Node, index: Node, axis: int) -> None:
         raise BoundsError("an axis of size 0 has no elements to index", "check for empty tensors")
 
 
-def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
-    """The stable order along an axis, as places."""
+def sort_order(x: Node, axis: int, descending: bool = False, first: int = 0) -> Node:
+    """The stable order along an axis, as places; with `first` only so many of them may be read."""
     if x.dtype.kind == "c":
         raise DTypeError("complex numbers have no order", "sort their real part or magnitude")
     found = as_flag(descending, "descending")
-    return note(indexing.sort_order(x, as_axis(axis, x.ndim), found))
+    return note(indexing.sort_order(x, as_axis(axis, x.ndim), found, first))
 
 
 # --- effects -------------------------------------------------------------------------------------

@@ -232,11 +232,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @compiled
 def make(
-    op: Op,
-    dtype: DType,
-    src: tuple[Node, ...] = (),
-    arg: Hashable = None,
-    tag: Hashable = None,
+    op: Op, dtype: DType, src: tuple[Node, ...] = (), arg: Hashable = None, tag: Hashable = None, /
 ) -> Node:
     """Return the one live node with these fields, creating it if there is none."""
     key = (op, dtype, src, arg, tag)

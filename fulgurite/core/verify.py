@@ -17,6 +17,7 @@ from ..errors import ArgumentError, VerifyError
 from .dtype import DTYPES, void
 from .node import Node, Source, toposort
 from .operators import OPS
+from .symbolic.sym import Sym
 from .text import show
 
 LEVELS: dict[str, str] = {
@@ -107,11 +108,12 @@ def _kinds(node: Node) -> str | None:
 
 
 def _shape(node: Node) -> str | None:
-    for size in node.shape:
+    shape: Any = node.shape
+    for size in shape:
         if isinstance(size, Node):
             fits = size.dtype.kind in "iu" and size.shape == ()
         else:
-            fits = type(size) is int and size >= 0
+            fits = type(size) is Sym or (type(size) is int and size >= 0)  # asking it is a guard
         if not fits:
             return f"{size!r} is not a size"
     return None

@@ -16,11 +16,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index as as_int
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core import build
 from ..core import shape as sizes
 from ..core.dtype import dtype_of, int64
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, Size, toposort
 from ..core.ops.elementwise import ADD, SUB
 from ..core.ops.leaf import CONST, IOTA, VAR

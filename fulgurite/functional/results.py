@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..core.dtype import DType
+from ..core.lazy_named_tuple import NamedTuple
 from ..tensor import Tensor
 
 

@@ -10,6 +10,7 @@ class GraphTable:
     """Sizes that decide how much a pass looks at, or whether it is worth its time."""
 
     tiny_graph_elements: int = 1 << 16  # of all nodes: some hundred microseconds of NumPy
+    unsimplified_nodes: int = 16  # of a tiny graph: loading the rules takes longer than any gain
     numpy_call_elements: int = 64  # that take as long as one call of NumPy
     trial_lowering_nodes: int = 64  # of a part that is lowered to see if it needs a temporary
     copy_back_bytes: int = 1 << 20  # of a result that is copied to where the old one was

@@ -3,6 +3,8 @@
 In: a SINK over PARAMs. Out: a `Schedule` of a single host kernel, which runs node by node with
 the op table's NumPy meanings; or the decision that the graph is too large for that. The decision
 depends on shapes and options alone, never on history, so bits do not change from call to call.
+A graph of few nodes is not even simplified: that keeps every bit, and loading the rules for it is
+what the first `1 + 1` of a process would wait for.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from collections.abc import Iterable
 
 from ..core.node import Node, toposort
 from ..core.ops.body import bodies_of
+from ..core.ops.collective import COMMUNICATES
 from ..core.ops.control import LOOP, Loop
 from ..core.ops.effect import CALL
 from ..core.ops.indexing import SCATTER
 from ..core.ops.leaf import PARAM, SINK
+from ..core.ops.movement import UNWINDOW
 from ..core.ops.reduce import REDUCE, SCAN
 from ..core.shape import upper
 from .ir.kernel import Item, Kernel, Schedule, Slot
@@ -23,6 +27,7 @@ from .ir.queries import elements
 from .tables import GRAPH
 
 _WALKED = {REDUCE: 0, SCAN: 0, SCATTER: 1}  # which source an op takes a step for each element of
+_REWRITTEN = COMMUNICATES | {UNWINDOW}  # ops that are never run as they are built
 
 
 def is_tiny(sink: Node) -> bool:
@@ -39,6 +44,14 @@ def are_tiny(nodes: Iterable[Node]) -> bool:
             if work > GRAPH.tiny_graph_elements:
                 return False
     return True
+
+
+def is_tiny_as_built(sink: Node) -> bool:
+    """True if a graph is tiny, and too small to gain from being simplified."""
+    nodes = toposort([sink])
+    if sum([bool(node.src) for node in nodes]) > GRAPH.unsimplified_nodes:
+        return False
+    return _REWRITTEN.isdisjoint([node.op for node in nodes]) and are_tiny(nodes)
 
 
 def _work(node: Node) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cached_property, partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .._lazy import FORK_LOCK
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.lazy_dataclass import dataclass
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, constant
 from ..core.ops.body import sizes_vary
 from ..core.ops.collective import COMMUNICATES, UNSHARD
@@ -233,7 +234,7 @@ class Captured:
         if not numbers and not self._computed:  # nothing that can fail: it was checked
             return ["numbers = ()", f"values = ({values})"]
         lines = [f"numbers = ({numbers})", f"values = ({values})", *self._computed]
-        return ["try:", *[f"    {line}" for line in lines], "except ArithmeticError:",
+        return ["try:", *[f"    {line}" for line in lines], "except LOOKUPS:",
                 "    return MISS"]  # fmt: skip
 
     def _function(self, checks: list[str], otherwise: str, rest: list[str]) -> Any:
@@ -265,7 +266,7 @@ class Captured:
             path, problem = problems[0]
             shape = path if " has shape " in problem else ""
             return Mismatch(problem, shape=shape, distance=(0, len(problems)))
-        if not self.replay.are_apart(found):
+        if len({*map(id, found)}) != len(found):
             return Mismatch(ONE)
         sizes = self.replay.sizes
         if sizes is not None and sizes.values([tensor.shape for tensor in found]) is None:

@@ -16,7 +16,7 @@ from weakref import getweakrefcount
 from ..core.dtype import float32
 from ..core.extension import compiled
 from ..core.ops.effect import TAPE, WATCH, watch
-from ..core.ops.leaf import new_buffer
+from ..core.ops.leaf import BUFFER, new_buffer
 from ..graph.ir.registry import REGISTRY, Entry
 from ..runtime.device import get_device
 from ..runtime.donation import counts_are_exact as counts_are_exact
@@ -57,12 +57,13 @@ def counts_of_leaves(leaves: Sequence[bool]) -> Counts:
 
 
 def is_sole(entry: Entry) -> bool:
-    """Does nothing but an entry hold its node?"""
+    """Does nothing but an entry hold its memory's node? Others may hold that of a detached one."""
     node = entry.node
     if node.op is WATCH:
         base = node.src[0]
-        return (getrefcount(node), getrefcount(base), getweakrefcount(base)) == _LEAF
-    return (getrefcount(node), getweakrefcount(node), 0) == _PLAIN
+        found = getrefcount(node), getrefcount(base), getweakrefcount(base)
+        return base.op is BUFFER and found == _LEAF
+    return node.op is BUFFER and (getrefcount(node), getweakrefcount(node), 0) == _PLAIN
 
 
 _PLAIN, _LEAF = (0, 0, 0), (0, 0, 0)

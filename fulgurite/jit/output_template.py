@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
+from ..core.dtype import DType
 from ..core.node import Node
 from ..core.symbolic.sym import Sym
 from ..errors import FulguriteError
@@ -28,7 +29,7 @@ from .symbolic_number import Number, source_of
 from .variables import apart, together
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, np.generic,
-          np.dtype, enum.Enum, types.ModuleType)  # fmt: skip
+          np.dtype, DType, enum.Enum, types.ModuleType)  # fmt: skip
 _DEEP = 60  # Python takes 200 brackets, of which each level has up to three
 
 

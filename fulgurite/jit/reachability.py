@@ -20,12 +20,13 @@ import types
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from operator import attrgetter, is_not, methodcaller
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node
 from ..core.ops.effect import TAPE
 from ..tensor import Tensor, from_numpy
@@ -64,6 +65,7 @@ _SINGLETONS = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)}
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _CACHE = "_cache"  # of modules: what can be found again
+_KINDS = "._kinds"  # of modules: a table that no two share
 
 
 def _is_value(value: Any) -> bool:
@@ -114,6 +116,7 @@ class Survey(Checks):
         self.arrays: list[tuple[str, Any, str]] = []  # the same of NumPy arrays in arguments
         self.found: dict[int, tuple[str, Any]] = {}  # id -> variable and the thing itself
         self.holders: list[Holder] = []
+        self._held: dict[int, str] = {}  # id of a thing -> the container that alone holds it, or ""
         self.shown: dict[int, Any] = {}  # id of an original -> what the function sees of it
         self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
         self._globals_met: set[tuple[str, str]] = set()
@@ -134,6 +137,38 @@ class Survey(Checks):
                            for i, arg in enumerate(args)])  # fmt: skip
         self.keywords = {key: self.value(value, f"keywords[{key!r}]", key, True)
                          for key, value in keywords.items()}  # fmt: skip
+        self._apart()
+
+    def _apart(self) -> None:
+        """Check that things of one type that can change, and were apart, are so in later calls.
+
+        Else one may be changed where another is read, and `is` has another answer. Those that are
+        known by what they are (`known`) always are apart, tensors are looked at when their memory
+        is (`Replay.bind`), and containers are apart if what each alone holds is.
+        """
+        loose = [holder for holder in self.holders if self._is_loose(holder)]
+        held = [*[holder.thing for holder in loose], *[tensor for _, tensor, _ in self.tensors]]
+        told = {self._held.get(id(thing), "") for thing in held}
+        kinds: dict[type, dict[str, None]] = {
+            np.ndarray: dict.fromkeys([a[0] for a in self.arrays])
+        }
+        for holder in loose:
+            if holder.name not in told:
+                kinds.setdefault(type(holder.thing), {})[holder.name] = None
+        names = [name for alike in kinds.values() if len(alike) > 1 for name in alike]
+        if names:
+            self.line(f"if len({{*map(id, ({', '.join(names)}))}}) != {len(names)}:",
+                      "two things are one")  # fmt: skip
+
+    def _is_loose(self, holder: Holder) -> bool:
+        """True of what may be another thing in a later call, and one with something else."""
+        own = holder.kind == "grad" or holder.path.endswith(_KINDS)
+        return holder.name.isidentifier() and holder.name not in self.known and not own
+
+    def _holds(self, name: str, items: Iterable[Any]) -> None:
+        """Note what a container holds of which every item is checked."""
+        for item in items:
+            self._held[id(item)] = "" if id(item) in self._held else name
 
     # --- things ----------------------------------------------------------------------------------
 
@@ -295,6 +330,7 @@ class Survey(Checks):
             children.append(self.value(item, source, f"{path}[{key!r}]", argument, at))
         if isinstance(value, dict):
             self.holders.append(Holder("dict", value, name, path, dict(value)))
+            self._holds(name, value.values())
         changed = argument and any(map(is_not, children, value.values()))
         return self._contained(thing, dict(zip(keys, children, strict=True)) if changed else value)
 
@@ -309,6 +345,7 @@ class Survey(Checks):
                     for i, item in enumerate(value)]  # fmt: skip
         if isinstance(value, list):
             self.holders.append(Holder("list", value, name, path, list(value)))
+            self._holds(name, value)
         made = value
         if any(map(is_not, children, value)):
             made = kind(*children) if hasattr(kind, "_fields") else kind(children)
@@ -625,6 +662,7 @@ class Survey(Checks):
         if self.names.catches and not missing:  # it may try for one that is missing
             self.line(f"if len({table}) != {len(own)}:", f"the attributes of {path}")
         if whole:
+            self._holds(name, kept.values())
             self.line(f"if len({table}) != {len(own)} and "
                       f"[k for k in {table} if k != {_CACHE!r}] != "
                       f"{self.constant(list(kept))}:", f"the attributes of {path}")  # fmt: skip

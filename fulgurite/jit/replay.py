@@ -273,7 +273,8 @@ class Replay:
             alike = [about for about in made if about == like.about]
             plain = not like.leaf and like.split is None and like.type is Tensor
             fixed = self.sizes is None and like.varying is None and not like.free
-            if alike and plain and fixed and i not in self.params and i not in self.over:
+            used = i in self.params or i in self.over or not like.path.endswith(".grad")  # by `is`
+            if alike and plain and fixed and not used:
                 found[i] = alike[met[like.about] % len(alike)]
                 met[like.about] += 1
         return found
@@ -476,20 +477,17 @@ class Replay:
 
         Those that are pending are computed in one plan: they may share most of their graphs.
         """
-        if not self.are_apart(tensors):
-            raise GuardFailure(ONE)
         while pending := self._bind(bound, tensors):
             realize_together(pending)
+        if len({*bound.keys}) != len(tensors):  # no two tensors have one key
+            bound.keys, bound.read = [], []
+            raise GuardFailure(ONE)
         if self.sizes is not None:
             values = self.sizes.values(bound.shapes)
             if values is None:
                 bound.keys, bound.read = [], []
                 raise GuardFailure(f"sizes are not {', '.join(self.sizes.guards)}")
             bound.sizes = values
-
-    def are_apart(self, tensors: Sequence[Tensor]) -> bool:
-        """True unless one tensor is where the capture had several, of which it assigns one."""
-        return not self.over or len({*map(id, tensors)}) == len(tensors)
 
     def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Entry]:
         """Find the memory of every tensor, or what is to be computed first."""

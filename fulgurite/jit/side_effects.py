@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import eq, is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..core.lazy_dataclass import dataclass
+from ..core.lazy_named_tuple import NamedTuple
 from ..tree import rebound
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()

@@ -40,6 +40,7 @@ from ..functional.math.scan import cumulative_sum
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from . import distributions, generator, reproducible_math
 from .generator import FOLD, GENERATOR, SPLIT, Source, derived, key_node, seed_key, words_of
+from .weighted import checked
 from .weighted import multinomial_counts as multinomial
 
 __all__ = [
@@ -507,15 +508,26 @@ def choice(
         raise ArgumentError(f"{count} of {size} cannot all differ", "use replace=True")
     device = device if table is None or device else table.device
     weights = None if p is None else _weights(p, size)
-    if not replace:
-        places = _without_replacement(size, weights, key, device)[:count].reshape(whole)
-    elif weights is None:
-        places = randint(0, max(size, 1), whole, key=key, device=device)
+    places = _places(size, count, replace, weights, key, device).reshape(whole)
+    return places if table is None else take(table, places, axis=axis)
+
+
+def _places(
+    size: int, count: int, replace: bool, weights: Tensor | None, key: Tensor | None,
+    device: str | None,
+) -> Tensor:  # fmt: skip
+    """So many numbers below a size, by their weights if there are any."""
+    if replace and weights is None:
+        return randint(0, max(size, 1), (count,), key=key, device=device)
+    if not replace or weights is None:
+        found = _without_replacement(size, weights, key, device)[:count]
     else:
         total = cumulative_sum(weights)
         unit = uniform((count,), dtype=total.dtype, key=key, device=device)
-        places = searchsorted(total / total[-1], unit, side="right").reshape(whole)
-    return places if table is None else take(table, places, axis=axis)
+        found = searchsorted(total / total[-1], unit, side="right")
+    if weights is None or not count:
+        return found
+    return checked(found, weights, 1 if replace else count)
 
 
 def _weights(p: TensorLike, size: int) -> Tensor:

@@ -16,6 +16,7 @@ from ..core import build
 from ..core.dtype import default_float, float32, float64, int32
 from ..core.node import constant_like
 from ..core.ops.elementwise import MAX
+from ..core.origin import scope
 from ..errors import ArgumentError, ShapeError
 from ..functional.array.creation import arange
 from ..functional.array.indexing import take
@@ -29,6 +30,8 @@ from ..functional.math.scan import cumulative_sum
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from . import distributions, reproducible_math
 from .generator import Source
+
+_WEIGHTS = "draws by weights (finite, none below 0, enough above 0)"
 
 
 def multinomial(
@@ -62,11 +65,11 @@ def multinomial(
         )
     source = Source(key, table.device)
     if replacement:
-        return _checked(_looked_up(source, table, (*table.shape[:-1], count)), table, 1)
+        return checked(_looked_up(source, table, (*table.shape[:-1], count)), table, 1)
     noise = wrap(distributions.gumbel(source, table.node.shape, table.dtype))
     node = node_of(table)
     logs = wrap(reproducible_math.log(MAX(node, constant_like(2.0**-120, node))))
-    return _checked(topk(where(table > 0, logs, -math.inf) + noise, count).indices, table, count)
+    return checked(topk(where(table > 0, logs, -math.inf) + noise, count).indices, table, count)
 
 
 def multinomial_counts(
@@ -97,7 +100,7 @@ def multinomial_counts(
         return wrap(start)
     lines = broadcast_to(table, whole)
     places = _looked_up(Source(key, device or table.device), lines, (*whole[:-1], count))
-    found = node_of(_checked(places, lines, 1))
+    found = node_of(checked(places, lines, 1))
     return wrap(build.scatter("add", start, found, 1, len(whole) - 1))
 
 
@@ -117,9 +120,10 @@ def _looked_up(source: Source, table: Tensor, shape: Any) -> Tensor:
     return searchsorted(total / total[..., -1:], unit, side="right")
 
 
-def _checked(places: Tensor, table: Tensor, least: int) -> Tensor:
+def checked(places: Tensor, table: Tensor, least: int) -> Tensor:
     """The places, if enough weights are above 0 and none is odd; else there are no such places."""
     size = table.shape[-1]
     good = all_of((table >= 0) & isfinite(table), axis=-1, keepdims=True)
     good = good & (count_nonzero(table, axis=-1, keepdims=True) >= least)
-    return take(arange(size, device=table.device), where(good, places, size))
+    with scope(_WEIGHTS):  # which the error names
+        return take(arange(size, device=table.device), where(good, places, size))

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Container, Sequence, Set
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._lazy import FORK_LOCK
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of
 from ..core.ops.control import COND, LOOP
 from ..core.ops.effect import ASSIGN, DETACH, HOSTS, UNWATCH, WATCH

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node
 from ..core.origin import Origin
 from ..graph.ir.kernel import Schedule

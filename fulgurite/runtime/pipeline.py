@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
 from ..core.lazy_dataclass import dataclass
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, toposort
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import CONTIGUOUS
@@ -65,10 +66,10 @@ from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
 from ..graph.passes.split_reduce import split_reduce
 from ..graph.passes.ungroup_broadcast import ungroup_broadcast
-from ..graph.tiny import is_tiny, whole
+from ..graph.tiny import is_tiny, is_tiny_as_built, whole
 from .device import get_device
 from .plan import Plan, compile_schedule, lay_out, link_compiled
-from .plan_key import has_patterns, is_searched
+from .plan_key import has_patterns, is_searched, may_be_tiny, may_run_as_built
 
 if TYPE_CHECKING:
     from ..graph.fusion.report import RegionReport
@@ -205,6 +206,8 @@ REASSOCIATION: tuple[Pass, ...] = (
 
 PIPELINE: tuple[Pass, ...] = (
     # graph passes
+    Pass("tiny_as_built", lambda s, c: as_built(s, c), TENSOR, SCHEDULE,
+         lambda c: not c.body and may_run_as_built(c.options, c.device, c.donated)),
     graph_pass("partition", lambda s, c: partition(s, c), always),
     graph_pass(
         "append_in_place", lambda s, c: c.in_place.append(s), lambda c: bool(c.in_place.appends)
@@ -213,7 +216,8 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("simplify", lambda s, c: simplify(s), lambda c: c.options.simplify),
     graph_pass("unwindow", lambda s, c: unwindow(s, c), lambda c: sums_windows(c.options)),
     graph_pass("distinct_roots", lambda s, c: distinct_roots(s), lambda c: c.body),
-    Pass("tiny", lambda s, c: tiny(s, c), TENSOR, SCHEDULE, lambda c: may_be_tiny(c)),
+    Pass("tiny", lambda s, c: tiny(s, c), TENSOR, SCHEDULE,
+         lambda c: may_be_tiny(c.options, c.device)),
     graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
     *REASSOCIATION,
     graph_pass(
@@ -397,9 +401,9 @@ def layouts(schedule: Schedule) -> Schedule:
     return rows.aligned_rows(images.channels_last(schedule))
 
 
-def may_be_tiny(context: Context) -> bool:
-    """True if NumPy may run a whole graph in the place of the device."""
-    return context.options.tier == "auto" and get_device(context.device).has_tiny_tier
+def as_built(sink: Node, context: Context) -> Schedule | None:
+    """The graph as one step of NumPy's, if it has nothing to simplify; see `compile_graph`."""
+    return whole(sink, context.inputs) if is_tiny_as_built(sink) else None
 
 
 def tiny(sink: Node, context: Context) -> Schedule | None:

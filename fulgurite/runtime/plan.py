@@ -10,11 +10,12 @@ after the other is the device's own business (`Device.link`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import current
 from ..core.cache import WeakCache
 from ..core.context import Table
+from ..core.lazy_named_tuple import NamedTuple
 from ..errors import CompilerError
 from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.memory.arena import Layout, plan_memory
@@ -122,6 +123,11 @@ def link_compiled(compiled: Compiled, device: str) -> Plan:
     """The plan of a compiled schedule."""
     schedule, layout, kernels = compiled
     return link(schedule, kernels, layout, get_device(device))
+
+
+def plan_of_host_step(schedule: Schedule, device: str) -> Plan:
+    """The plan of a schedule that the host runs: there is nothing to lower."""
+    return link_compiled(compile_schedule(lay_out(schedule, device), device), device)
 
 
 def link(

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from .._lazy import FORK_LOCK
 from ..config import Options
 from ..graph.fusion.user_patterns import PATTERNS, version
-from ..graph.memory.in_place import Donated
+from ..graph.memory.in_place import Append, Donated
 from .device import get_device
 
 
@@ -35,6 +35,17 @@ def tuned(options: Options) -> str:
 def is_searched(options: Options) -> bool:
     """True if kernels are searched for; folds reassociate, which `exact` forbids."""
     return options.search and options.fuse and not options.exact
+
+
+def may_be_tiny(options: Options, device: str) -> bool:
+    """True if NumPy may run a whole graph in the place of the device."""
+    return options.tier == "auto" and get_device(device).has_tiny_tier
+
+
+def may_run_as_built(options: Options, device: str, donated: Donated) -> bool:
+    """True if NumPy may run a graph that no pass has looked at."""
+    appends = any([isinstance(pair, Append) for pair in donated])
+    return may_be_tiny(options, device) and not appends and not has_patterns(options)
 
 
 def has_patterns(options: Options) -> bool:

@@ -14,7 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from ..core.cache import Cache
 from ..core.context import Table
 from ..core.digest import digest_of
 from ..core.dtype import DType, array_of_bits
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of, toposort
 from ..core.op import Array
 from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape
@@ -36,15 +38,15 @@ from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, has_tensor
 from ..graph.ir.size_key import SKELETONS
 from ..graph.memory.in_place import Append, Donated
-from ..graph.tiny import are_tiny
+from ..graph.tiny import are_tiny, is_tiny_as_built, whole
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
 from .donation import NOTHING, assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
-from .plan import KERNELS, Plan
-from .plan_key import cache_key, has_patterns
+from .plan import KERNELS, Plan, plan_of_host_step
+from .plan_key import cache_key, has_patterns, may_run_as_built
 from .recording import HISTORY, note
 from .sizes.recent import RECENT, Expected
 from .sizes.shapes import SHAPES, STATS, Sample, Shapes
@@ -276,6 +278,12 @@ def compile_graph(
     """Run the stages on the graph that a key describes."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
     inputs = len(normal.buffers) + len(lifted)
+    unwatched = not (options.verify or options.log)
+    if unwatched and may_run_as_built(options, device, donated) and is_tiny_as_built(value):
+        plan = plan_of_host_step(
+            whole(value, inputs), device
+        )  # the pipeline's, which stays unloaded
+        return Compiled(normal.constants, lifted, plan, {})
     with FORK_LOCK:
         from .pipeline import Context, planned
     context = Context(options, device, inputs, donated)
@@ -310,7 +318,10 @@ def realize(entries: Sequence[Entry]) -> None:
         OBSERVER.refuse()
     met: set[str] = set()
     while True:  # another thread may rewrite an entry while we compute what it was
-        pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
+        pending = {
+            entry: node for entry in entries
+            if (node := entry.node).op is not BUFFER and not is_realized(node)
+        }  # fmt: skip
         if not pending:
             return
         if _grew(pending.values()):
@@ -330,13 +341,19 @@ def realize(entries: Sequence[Entry]) -> None:
                 met.add(moved.what)
 
 
+@cache
+def _growth() -> Any:
+    """What concatenates in place: loaded when it is first needed, and looked up once."""
+    with FORK_LOCK:
+        from .sizes import growth
+    return growth
+
+
 def _grew(roots: Collection[Node]) -> bool:
     """Were some of the roots values that could grow where they are? They are known then."""
     if WHERE not in [node.op for node in roots]:
         return False
-    with FORK_LOCK:
-        from .sizes.growth import grow
-    found = grow(roots, value_node, _computed)
+    found = _growth().grow(roots, value_node, _computed)
     if found:
         REGISTRY.becomes(found, walk=True)
     return bool(found)
@@ -459,8 +476,8 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
     device = roots[0].device or current().device
     checked = current().check_nan  # then inputs must be there afterwards
-    appends = _appends(roots, normal)
-    if appends and not checked and _appended(roots, normal, device, appends, commit):
+    appends = _appends(roots, normal) if checked else _not_appended(roots, normal, device, commit)
+    if appends is None:
         return
     donated = candidates(roots, normal) if normal.assigned and not checked else NOTHING
     compiled = lookup(normal, device, donated.pairs)
@@ -497,9 +514,7 @@ def _appends(roots: Sequence[Node], normal: Normal) -> tuple[Append, ...]:
     """The roots that concatenate something behind an input; none where tensors are assigned."""
     if WHERE not in [root.op for root in roots] or normal.assigned:
         return ()
-    with FORK_LOCK:
-        from .sizes import growth
-    return growth.appends_of(roots, normal.buffers, value_node)
+    return _growth().appends_of(roots, normal.buffers, value_node)  # type: ignore[no-any-return]
 
 
 def _mark(
@@ -516,18 +531,64 @@ def _appended(
     commit: Commit,
 ) -> bool:  # fmt: skip
     """Compute the roots in a plan that writes behind inputs which have room; were there any?"""
-    with FORK_LOCK:
-        from .sizes.growth import Appending, growing, program_of
-    memories = {append: storage_of(normal.buffers[append.param]) for append in appends}
-    some = growing(roots, memories, get_device(device))
+    some = _with_room(roots, normal, device, appends)
     if not some or current().poison:
         return False
-    compiled = lookup(normal, device, some)
-    program: Any = program_of(compiled.plan, some)
+    if not _append(roots, normal, device, some, lookup(normal, device, some), commit):
+        return False
+    if some == appends:
+        RECENT().appended(normal, appends)
+    return True
+
+
+def _not_appended(
+    roots: Sequence[Node], normal: Normal, device: str, commit: Commit
+) -> tuple[Append, ...] | None:
+    """The roots that could not be written behind inputs; None if all is computed that way."""
+    if _appended_again(roots, normal, device, commit):
+        return None
+    appends = _appends(roots, normal)
+    if appends and _appended(roots, normal, device, appends, commit):
+        return None
+    return appends
+
+
+def _appended_again(roots: Sequence[Node], normal: Normal, device: str, commit: Commit) -> bool:
+    """The same for a graph like one that came in other sizes before, which is known by its key.
+
+    What it appends is seen in its structure, but for roots that a gradient looks at.
+    """
+    appends, options = RECENT().appends(normal), current()
+    if not appends or normal.assigned or options.poison:
+        return False
+    found = RECENT().find(normal, cache_key(device, options, appends))
+    longer = [roots[append.root] for append in appends] if found is not None else []
+    if found is None or any([root.op is not WHERE or root.watched for root in longer]):
+        return False
+    if _with_room(roots, normal, device, appends) != appends:
+        return False
+    compiled = _of_recent_sizes(normal, (options, device, appends), found)
+    return _append(roots, normal, device, appends, compiled, commit)
+
+
+def _with_room(
+    roots: Sequence[Node], normal: Normal, device: str, appends: Iterable[Append]
+) -> tuple[Append, ...]:
+    """The appends whose memory has room, or may get some."""
+    memories = {append: storage_of(normal.buffers[append.param]) for append in appends}
+    return _growth().growing(roots, memories, get_device(device))  # type: ignore[no-any-return]
+
+
+def _append(
+    roots: Sequence[Node], normal: Normal, device: str, some: tuple[Append, ...],
+    compiled: Compiled, commit: Commit,
+) -> bool:  # fmt: skip
+    """Run a plan that writes behind inputs, if it is one launch and all of them have room."""
+    program: Any = _growth().program_of(compiled.plan, some)
     if program is None or compiled.spmd is not None:
         return False
     inputs = inputs_of(normal, compiled)
-    work = Appending(get_device(device))
+    work = _growth().Appending(get_device(device))
     if not work.grow_all(some, inputs, roots):
         return False
     values = [normal.values[name] for name in program.names]

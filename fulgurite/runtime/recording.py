@@ -13,7 +13,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.lazy_named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from ..graph.ir.kernel import Schedule

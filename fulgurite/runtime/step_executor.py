@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..core.dtype import DType, array_of_bits
+from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Shape
 from ..graph.ir.kernel import Item, Schedule
 from ..graph.memory.arena import Layout

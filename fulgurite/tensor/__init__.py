@@ -633,3 +633,5 @@ give(Tensor=Tensor, is_recording=is_recording)
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.
 from ..functional.array import assignment, nested, numpy_indexing  # noqa: E402
 from ..functional.math import elementwise, products  # noqa: E402
+
+Tensor.__matmul__, Tensor.__getitem__ = products.matmul, numpy_indexing.getitem  # type: ignore[method-assign]

@@ -244,15 +244,22 @@ def _chosen(x: Any, mask: Any) -> Any:
     return values[chosen]
 
 
+TEMPLATED = ("broadcast_to", "permute_dims", "reshape")  # methods that are called again and again
+
+
 def install(tensor: type, namespace: dict[str, Any]) -> None:
     """Give the Tensor class and the module their aliases, and let every function take KEYWORDS."""
+    from ..functional.template import inside, templated
+
+    for name in TEMPLATED:
+        setattr(tensor, name, templated(getattr(tensor, name)))
     for name, function in list(namespace.items()):
         if inspect.isfunction(function) and _takes_habits(function.__module__):
-            namespace[name] = accept_keywords(function)
+            namespace[name] = inside(function, accept_keywords)
     found = {name: member for cls in reversed(tensor.__mro__) for name, member in vars(cls).items()}
     for name, method in found.items():
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(tensor, name, accept_keywords(method))
+            setattr(tensor, name, inside(method, accept_keywords))
     for name, alias in found.items():
         if not isinstance(alias, _Alias):
             continue
@@ -286,12 +293,14 @@ def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def renamed(*args: Any, **keywords: Any) -> Any:
-        for theirs in keywords.keys() & renames.keys() if keywords else ():
+        if not keywords or keywords.keys() <= names:  # our own, as most are
+            return function(*args, **keywords)
+        for theirs in keywords.keys() & renames.keys():
             ours = renames[theirs]
             if ours in keywords:
                 raise ArgumentError(f"{theirs}= and {ours}= mean the same", "give one of them")
             keywords[ours] = keywords.pop(theirs)
-        if keywords and not open_ended and not keywords.keys() <= names:
+        if not open_ended and not keywords.keys() <= names:
             unknown = min(keywords.keys() - names)
             shown = [*known[len(args) :], *renames]  # without what has its place
             raise UnknownKeywordError(function.__name__, unknown, shown)

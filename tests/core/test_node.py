@@ -48,7 +48,7 @@ def test_nodes_that_differ_in_any_field_are_different() -> None:
     assert constant(1, float32) is not constant(1, int32)  # dtype
     assert a + b is not b + a  # order of sources
     assert a is not b  # arg
-    assert make(ADD, float32, (a, b)) is not make(ADD, float32, (a, b), tag="t")  # tag
+    assert make(ADD, float32, (a, b)) is not make(ADD, float32, (a, b), None, "t")  # tag
 
 
 def test_two_new_buffers_of_equal_size_are_different_nodes() -> None:
@@ -95,7 +95,7 @@ def test_constants_are_committed_to_their_grid() -> None:
 
 
 def test_differently_tagged_sources_do_not_collide() -> None:
-    plain, tagged = make(NEG, float32, (x(),)), make(NEG, float32, (x(),), tag=1)
+    plain, tagged = make(NEG, float32, (x(),)), make(NEG, float32, (x(),), None, 1)
     assert EXP(plain) is not EXP(tagged)
 
 

@@ -262,7 +262,7 @@ def test_a_node_of_two_lines_names_both_and_one_of_none_names_nothing() -> None:
     first, second = capture(), capture()
     assert first is not None and second is not None
     with pytest.raises(VerifyError) as caught:
-        verify(remember(make(ADD, float32, (X, Y), tag="two lines"), [first, second]))
+        verify(remember(make(ADD, float32, (X, Y), None, "two lines"), [first, second]))
     assert caught.value.where == f"{first}, {second}"
     with pytest.raises(VerifyError) as caught:
         verify(make(NEG, int32, (Y,)))

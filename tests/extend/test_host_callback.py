@@ -463,3 +463,22 @@ def test_wrong_declarations_are_errors_at_the_users_line() -> None:
         with pytest.raises(kind, match=complaint) as caught:
             ask()
         assert "test_host_callback.py:" in str(caught.value)
+
+
+def test_the_gradient_of_every_example_is_that_of_one() -> None:
+    def both(x: fg.Tensor) -> Any:
+        def pull(g: Any, y: Any, x: fg.Tensor) -> Any:
+            return sum([0 if a is None else a * b for a, b in zip(g, (y[1], -y[0]), strict=True)])
+
+        kinds: dict[str, Any] = {"shape": [x.shape] * 2, "dtype": [x.dtype] * 2}
+        return fg.custom(lambda a: (np.sin(a), np.cos(a)), x, grad=pull, **kinds)
+
+    x = fg.Tensor(np.linspace(0, 1, 24).reshape(2, 3, 4))
+    every = fg.vmap(fg.vmap(lambda row: (both(row)[0] * 3 + both(row)[1]) ** 2))
+    want = fg.grad(lambda x: ((fg.sin(x) * 3 + fg.cos(x)) ** 2).sum())(x).numpy()
+    assert np.allclose(fg.grad(lambda x: every(x).sum())(x).numpy(), want)
+
+    matrices = x[:, :, :3] + 2 * fg.eye(3, dtype="float64")
+    for function in (fg.linalg.inv, fg.linalg.det, lambda a: fg.linalg.eigh(a + a.mT)[0]):
+        mapped = fg.grad(lambda a, f=function: (fg.vmap(f)(a) ** 2).sum())(matrices).numpy()
+        assert np.allclose(mapped, fg.grad(lambda a, f=function: (f(a) ** 2).sum())(matrices))

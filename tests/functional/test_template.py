@@ -14,6 +14,7 @@ from fulgurite.core.extension import EXTENSION
 from fulgurite.core.node import live_count, toposort
 from fulgurite.core.ops.elementwise import ADD
 from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.functional import template
 from fulgurite.functional.array import movement, numpy_indexing
 from fulgurite.functional.math import products, reduction
 from fulgurite.functional.nn import activation, normalization
@@ -93,6 +94,37 @@ def test_operands_that_are_one_are_not_those_that_are_two() -> None:
     for _ in range(3):
         for pair in ((a, b), (a, a), (b, a)):
             assert function(*pair).node is function.__wrapped__(*pair).node
+
+
+def _column() -> fg.Tensor:
+    return fg.Tensor([[3.0], [5.0]])
+
+
+def _views() -> list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]]:
+    """A function, operands of which one is a view of another or a count, and others like them."""
+    column, row = _column(), fg.Tensor([[1.0, 2.0]])
+    line, count = fg.Tensor([3.0, 5.0]), fg.arange(2, dtype="float32")
+    return [
+        (products.matmul, (column.T, column), (row, _column())),
+        (products.matmul, (line.reshape(1, 2), line), (row, fg.Tensor([3.0, 5.0]))),
+        (products.matmul, (count, count.reshape(2, 1)), (line, _column())),
+        (movement.concat, ([line, line.reshape(1, 2)[0]],), ([line, fg.Tensor([7.0, 8.0])],)),
+        (linear, (row, row.reshape(2).reshape(1, 2)), (row, fg.Tensor([[7.0, 8.0]]))),
+        (normalization.layer_norm, (row, 2, row[0], row[0]), (row, 2, line, line)),
+        (normalization.layer_norm, (row, 2, row[0], line), (row, 2, line, count)),
+        (reduction.mean, (fg.arange(3),), (fg.Tensor([10, 20, 60]),)),
+        (activation.softmax, (count,), (line,)),
+    ]
+
+
+@pytest.mark.parametrize("case", range(len(_views())))
+def test_what_is_known_of_operands_is_no_part_of_a_template(case: int) -> None:
+    function, seen, others = _views()[case]
+    for _ in range(4):
+        function(*seen)
+    for given in (others, seen):
+        want = function.__wrapped__(*given).numpy()
+        np.testing.assert_allclose(function(*given).numpy(), want, rtol=1e-6)
 
 
 def test_numbers_of_other_types_and_signs_are_others() -> None:
@@ -187,3 +219,116 @@ def test_a_jitted_function_does_not_see_its_templates_change(function: Any) -> N
         for _ in range(5):
             jitted(*args)
         assert len(jitted.captures) == 1
+
+
+# --- of many sizes -------------------------------------------------------------------------------
+
+SIZED: dict[str, tuple[Any, Callable[[int], tuple[Any, ...]]]] = {
+    "concat behind": (movement.concat, lambda n: ([ones(2, n, 3), ones(2, 1, 3)], 1)),
+    "matmul of rows": (products.matmul, lambda n: (ones(4, 1, 3), ones(4, 3, n))),
+    "matmul over them": (products.matmul, lambda n: (ones(4, 1, n), ones(4, n, 3))),
+    "matmul of a square": (products.matmul, lambda n: (ones(n, n), ones(n, n))),
+    "softmax": (activation.softmax, lambda n: (ones(4, 1, n), -1)),
+    "layer_norm": (normalization.layer_norm, lambda n: (ones(n, 3), (3,), ones(3), ones(3))),
+    "permute": (movement.permute_dims, lambda n: (ones(2, n, 3), (0, 2, 1))),
+    "gelu": (activation.gelu, lambda n: (ones(n, 5), "tanh")),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_that_never_come_again_are_filled_in(name: str) -> None:
+    function, given = SIZED[name]
+    memo = template.memo_of(function)
+    for n in (1, 2, 30, 31, 32, 33):
+        function(*given(n))
+    before = memo.made, memo.filled
+    for n in (34, 35, 36, 77, 1000, 2):
+        operands = given(n)
+        assert function(*operands).node is function.__wrapped__(*operands).node
+    assert memo.made == before[0], "the function ran again"
+    assert memo.filled - before[1] >= 5
+
+
+def test_a_size_that_a_function_decides_by_is_a_guard() -> None:
+    @template.templated
+    def chosen(x: fg.Tensor) -> fg.Tensor:
+        n = x.shape[0]
+        if n > 10:
+            return x * 2
+        return x + 1 if n == 7 else x - 1
+
+    for n in (3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 7, 3, 40, 11, 10):
+        x = ones(n, 2)
+        assert chosen(x).node is chosen.__wrapped__(x).node  # type: ignore[attr-defined]
+
+
+def test_equal_sizes_and_sizes_of_one_are_no_others() -> None:
+    function: Any = products.matmul
+    pairs = [(5, 6), (7, 8), (9, 10), (4, 4), (1, 5), (5, 1), (1, 1), (11, 12), (0, 3), (6, 6)]
+    for m, n in pairs * 2:
+        operands = ones(m, 3), ones(3, n)
+        assert function(*operands).node is function.__wrapped__(*operands).node
+
+
+def test_numbers_that_follow_from_a_size_are_never_those_of_another() -> None:
+    """The mean over an axis that varies divides by its size, which is no run-time number here."""
+    function: Any = reduction.mean
+    for n in range(2, 30):
+        x = ones(3, n)
+        assert function(x, 1).node is function.__wrapped__(x, 1).node
+    memo = template.memo_of(function)
+    assert all(of_sizes.tried <= 4 for of_sizes in memo.of_sizes.values())
+
+
+def test_errors_of_other_sizes_are_those_of_the_function() -> None:
+    for n in range(20, 26):
+        fg.matmul(ones(2, n), ones(n, 3))
+    for _ in range(3):
+        with pytest.raises(fg.errors.ShapeError, match="inner sizes"):
+            fg.matmul(ones(2, 27), ones(28, 3))
+
+
+def test_keywords_of_other_libraries_reach_the_template() -> None:
+    memo = template.memo_of(activation.softmax)
+    for _ in range(2):
+        fg.softmax(ones(3, 9), dim=0)  # type: ignore[call-arg]
+    before = memo.made
+    x = ones(3, 9)
+    assert fg.softmax(x, dim=0).node is fg.softmax(x, axis=0).node  # type: ignore[call-arg]
+    assert memo.made <= before + 1
+    with pytest.raises(TypeError, match="dims"):
+        fg.softmax(x, dimension=0)  # type: ignore[call-arg]
+
+
+def test_a_result_that_nobody_looked_at_is_an_operand() -> None:
+    made = fg.jit(lambda x: x * 2)
+    for _ in range(4):
+        x = made(ones(3, 4))
+        assert fg.softmax(x).tolist() == [[0.25] * 4] * 3
+
+
+@pytest.mark.skipif(EXTENSION is None, reason="nodes are objects of Python then")
+def test_graphs_that_come_and_go_are_not_counted_by_the_collector() -> None:
+    """Memory of nodes is kept for the next graph."""
+
+    def build() -> fg.Tensor:
+        x = ones(4, 4)
+        for _ in range(60):
+            x = fg.layer_norm(x, 4) @ x
+        return x
+
+    for _ in range(3):
+        build()
+    runs: list[str] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        runs.append(phase)
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        for _ in range(5):
+            build()
+    finally:
+        gc.callbacks.remove(note)
+    assert runs.count("start") <= 8

@@ -13,6 +13,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from fulgurite.onnx import ModelError, UnsupportedError, load
+from fulgurite.onnx.ops.nn import resizing
 from fulgurite.onnx.proto import Attribute, parse
 from fulgurite.runtime.device import MemoryLimitError
 from tests.onnx.models import graph, model, node, perceptron, port, simple, transformer
@@ -660,6 +661,34 @@ def test_pictures_become_smaller_in_batches_of_any_size() -> None:
             x = f(n, 1, 2, 5)
             np.testing.assert_array_equal(made(x)["y"].numpy(), x[..., [0, 2, 4]])
         assert made.builds == 1 and not made.reasons
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(("size", "factor"), [(16, 2), (17, 3), (19, 4), (16, 5), (9, 2)])
+def test_rows_that_are_made_in_turns_are_those_that_are_picked_one_by_one(
+    size: int, factor: int, mode: str, coordinates: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resize = node("Resize", "x . s", "y", mode=mode, coordinate_transformation_mode=coordinates)
+    scales = {"s": np.array([1, 1, factor, factor], np.float32)}
+    x = f(2, 3, 5, size)
+    x[0, 1, 2, [0, 7, -1]] = 3e30, -2e30, 1e30
+    found = []
+    for phases in (resizing.PHASES, 1):
+        monkeypatch.setattr(resizing, "PHASES", phases)
+        made = load(model(graph([resize], [port("x", shape=x.shape)], [port("y")], scales)))
+        found.append(made(x)["y"].numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=2e-6, atol=1e-6)
+
+
+def test_an_infinite_pixel_stays_among_its_neighbours() -> None:
+    resize = node("Resize", "x . s", "y", mode="linear")
+    x = np.zeros((1, 1, 1, 16), np.float32)
+    x[..., 4] = np.inf
+    scales = {"s": np.array([1, 1, 1, 2], np.float32)}
+    made = load(model(graph([resize], [port("x", shape=x.shape)], [port("y")], scales)))
+    found = made(x)["y"].numpy().reshape(-1)
+    assert np.flatnonzero(found).tolist() == [7, 8, 9, 10] and not np.isnan(found).any()
 
 
 @pytest.mark.parametrize("places", [[[0, 5]], [[0, -4]], [[-3, 0]], [[2, 0]]])

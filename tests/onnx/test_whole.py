@@ -186,6 +186,7 @@ CONVOLUTIONS = [  # channels in and out, window, stride, pads before and after, 
     (5, 20, (3, 2), 1, (1, 0, 2, 1), False), (32, 16, (1, 1), 2, (0, 0, 0, 0), False),
     (20, 20, (3, 3), 1, (1, 1, 1, 1), True), (16, 16, (5, 5), 2, (2, 2, 2, 2), True),
     (33, 33, (3, 1), 1, (1, 0, 0, 0), True), (17, 17, (1, 4), 1, (0, 3, 0, 1), True),
+    (16, 50, (3, 3), 1, (1, 1, 1, 1), False), (20, 16, (3, 4), 3, (0, 2, 1, 1), False),
 ]  # fmt: skip
 
 
@@ -212,6 +213,28 @@ def test_quantised_convolutions_are_exact(one: Any, kinds: str, threads: int) ->
     with fg.config(tier="native", threads=threads):
         found = built(nodes, {"x": x}, weights, x_kind)
     np.testing.assert_array_equal(found, np.clip(real, ENDS[x_kind][0], ENDS[x_kind][-1]))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("space", [(40,), (9, 3), (4, 5, 6)], ids=["line", "narrow", "volume"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_rows_of_windows_of_any_kind_are_exact(
+    space: tuple[int, ...], dilation: int, threads: int
+) -> None:
+    """Those that are read in place, and those that are packed: too narrow, or with more runs."""
+    count, size = len(space), [3] * len(space)
+    x, w = hostile("uint8", 2, 16, *space), hostile("int8", 40, 16, *size)
+    nodes = [node("ConvInteger", "x w zx", "y", pads=[dilation] * 2 * count,
+                  dilations=[dilation] * count)]  # fmt: skip
+    with fg.config(tier="native", threads=threads):
+        found = built(nodes, {"x": x}, {"w": w, "zx": np.array(131, np.uint8)}, "int32")
+    wide = np.pad(x.astype(int) - 131, [(0, 0), (0, 0), *[(dilation, dilation)] * count])
+    reach = [2 * dilation + 1] * count
+    windows = np.lib.stride_tricks.sliding_window_view(wide, reach, tuple(range(2, 2 + count)))
+    taps = windows[(slice(None),) * (2 + count) + (slice(None, None, dilation),) * count]
+    letters = "xyz"[:count], "ijk"[:count]
+    text = f"nc{letters[0]}{letters[1]},oc{letters[1]}->no{letters[0]}"
+    np.testing.assert_array_equal(found, np.einsum(text, taps, w.astype(int)))
 
 
 def test_quantised_pictures_keep_their_channels_last() -> None:

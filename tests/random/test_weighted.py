@@ -59,9 +59,19 @@ def test_a_key_decides_alone_and_draws_work_under_transforms() -> None:
 def test_weights_that_nothing_can_be_drawn_from_are_an_error_when_a_value_is_asked(
     weights: list[float],
 ) -> None:
-    for draws in (fg.multinomial(fg.Tensor(weights), 1), fg.random.multinomial(3, weights)):
-        with pytest.raises(BoundsError):
+    chosen = [fg.random.choice(2, (3,), p=weights), fg.random.choice(2, (), False, p=weights)]
+    drawn = [fg.multinomial(fg.Tensor(weights), 1), fg.random.multinomial(3, weights)]
+    for draws in (*drawn, *chosen):
+        with pytest.raises(BoundsError, match="none below 0, enough above 0"):
             draws.realize()
+
+
+def test_choices_that_all_differ_need_as_many_weights_above_0() -> None:
+    weights = [0.0, 1.0, 2.0]
+    assert sorted(fg.random.choice(3, (2,), replace=False, p=weights).tolist()) == [1, 2]
+    assert fg.random.choice(3, (0,), p=[0.0, 0.0, 0.0]).tolist() == []
+    with pytest.raises(BoundsError, match="enough above 0"):
+        fg.random.choice(3, (3,), replace=False, p=weights).realize()
 
 
 def test_mistakes_name_the_users_line() -> None:

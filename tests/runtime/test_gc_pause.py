@@ -85,3 +85,28 @@ def test_what_a_user_froze_stays_frozen_and_few_things_are_made_to_stay() -> Non
         assert gc_pause._stayed == gc_pause.MOST_TO_STAY
         """
     )
+
+
+def test_modules_that_a_hold_loads_are_not_walked_when_it_ends() -> None:
+    run_script(
+        """
+        import gc, sys, types
+        from fulgurite.runtime import gc_pause
+        runs = []
+        gc.unfreeze()
+        gc.collect()
+        gc.callbacks.append(lambda phase, about: runs.append(about["generation"]))
+        for count in (gc_pause.MANY_MODULES - 1, gc_pause.MANY_MODULES):
+            stayed = gc_pause._stayed
+            with gc_pause.held_back():
+                for n in range(count):
+                    sys.modules[f"some_{count}_{n}"] = types.ModuleType("some")
+                    sys.modules[f"some_{count}_{n}"].made = [[i] for i in range(1000)]
+            assert (gc_pause._stayed > stayed) is (count == gc_pause.MANY_MODULES)
+            for _ in range(3):
+                last = [[], []]
+            assert bool(runs) is (count < gc_pause.MANY_MODULES), runs
+            gc.collect()
+            runs.clear()
+        """
+    )

@@ -21,6 +21,7 @@ from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.ir.reshape_groups import CannotLower
+from fulgurite.graph.tables import GRAPH
 from fulgurite.kernel.stream.price import find_stream
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.donation import candidates
@@ -233,6 +234,14 @@ def shuffled(x: fg.Tensor) -> fg.Tensor:
     return (fg.reshape(fg.permute_dims(x, (1, 0, 2)), (-1, x.shape[-1])).T * 2).contiguous()
 
 
+def many_ops() -> Tensors:
+    """A tiny graph of more nodes than are left as they are built."""
+    x = numbers(1, 3)
+    for _ in range(GRAPH.unsimplified_nodes + 1):
+        x = fg.sin(x)
+    return [x]
+
+
 def rectified() -> Tensors:
     """A rectifier and its gradient."""
     x = numbers(1, 8)
@@ -264,6 +273,7 @@ def joined_heads() -> fg.Tensor:
 
 
 SAMPLES: dict[str, Sample] = {
+    "tiny_as_built": Sample(lambda: [numbers(1, 3) * 2], {"tier": "auto"}),
     "partition": Sample(split_rows),
     "append_in_place": Sample(longer),
     "user_kernels": Sample(with_a_kernel),
@@ -272,7 +282,7 @@ SAMPLES: dict[str, Sample] = {
         lambda: [fg.grad(lambda a: fg.conv1d(a, numbers(2, 2, 2, 2)).sum())(numbers(1, 1, 2, 5))]
     ),
     "distinct_roots": Sample(lambda: [numbers(1, 3) * 2], context={"body": True}),
-    "tiny": Sample(lambda: [numbers(1, 3) * 2], {"tier": "auto"}),
+    "tiny": Sample(many_ops, {"tier": "auto"}),
     "assign_updates": Sample(updated),
     "split_concat": Sample(lambda: [ended_rows()]),
     "split_sums": Sample(lambda: [(numbers(1, 4, 1, 6) * numbers(2, 1, 5, 6)

@@ -1,27 +1,22 @@
 """The native driver: one call walks a plan's records and shares large launches among threads.
 
-In: nothing; this is text, compiled once for a machine and cached like any kernel. Out: functions
+In: nothing; this is text, compiled once for a machine and cached like any kernel. Out: function
 `fulgurite_call` (a Python builtin's body: program, frame, pool, threads, then addresses for the
-first slots), `fulgurite_start` and `fulgurite_stop` (the pool's workers), over three blocks of
-64-bit words that Python lays out, the calling convention of plans: a program (offsets of the
-frame's parts, then records), a frame (one run's slots, variables and scratch) and the pool. All
-state is in these blocks, so the code itself holds nothing writable.
-A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
-job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
-sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
-the second caller does its launch alone. A worker on the processor of its caller could run in its
-place only, so it takes itself off that one. Each thread has a part of the units, the same one in
-every run, so that memory stays in its cache; an idle worker steals from the others. Between large
-launches and steps of loops, once a second, Python's signals are looked at: Ctrl-C ends a long plan
-there.
+first slots), over three blocks of 64-bit words that Python lays out, the calling convention of
+plans: a program (offsets of the frame's parts, then records), a frame (one run's slots, variables
+and scratch) and the pool. All state is in these blocks, so the code itself holds nothing writable.
+What few plans need is text of its own, compiled when it is first needed and called through an
+address: threads (`driver_pool.py`, an address in the pool) and loops (`driver_loops.py`, an address
+in their records). Steps of its own loops are opaque (`freeze`): LLVM's strength reduction, which
+gains nothing here, takes a sixth of the compile time. Between large launches and steps of loops,
+once a second, Python's signals are looked at: Ctrl-C ends a long plan there.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 
 from ...core.lazy_dataclass import dataclass
-from .driver_loops import LOOP_TEXT, Length
 
 
 class Record:
@@ -46,14 +41,15 @@ class Pool:
 
     GENERATION = 0
     OPEN = 64
-    ACTIVE = 128
+    STARTED = 128  # threads that may raise a flag, with the caller
     JOB = 192
     BUSY = 256
     SLEEPERS = 320
     STOP = 384
     MUTEX = 448
     CONDITION = 576
-    WORKERS = 704
+    TOGETHER = 704  # the function that shares a launch
+    WORKERS = 768
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,53 +67,49 @@ END, LAUNCH, COPY, LOOP = Record.END, Record.LAUNCH, Record.COPY, Record.LOOP
 SIZE, SLOTS = Word.SIZE, Word.SLOTS
 LIMITS = Limits()
 NEXTS = Pool.WORKERS + 3 * 8 * LIMITS.workers  # of each thread's part, how far it is
-POOL_BYTES = NEXTS + 64 * LIMITS.workers
-_PAUSE = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-# where a thread runs, and where it may: systems that have no such calls never know
-_PLACES = {
-    "sched_getcpu": "",
-    "sched_getaffinity": "i32, i64, ptr",
-    "sched_setaffinity": "i32, i64, ptr",
-}
+FLAGS = NEXTS + 64 * LIMITS.workers  # of each thread, whether it is inside a job
+POOL_BYTES = FLAGS + 64 * LIMITS.workers
 
 
-def driver_text(arch: str, system: str = sys.platform) -> str:
-    """The driver for an architecture and a system."""
-    declared, pause = _PAUSE[arch]
-    head, body = ("declare", "") if system == "linux" else ("define internal", " { ret i32 -1 }")
-    places = "\n".join([f"{head} i32 @{name}({types}){body}" for name, types in _PLACES.items()])
+def filled(text: str, names: Mapping[str, int | str]) -> str:
+    """A text of the driver with numbers in the places of their names."""
     words = {name.lower(): n for kind in (Record, Pool) for name, n in vars(kind).items()}
-    names = words | {
-        "declared": declared, "pause": pause, "spin": LIMITS.spins, "header": LIMITS.header_words,
-        "nexts": NEXTS, "fixed": LIMITS.fixed_arguments, "processor": places,
-        "arguments": Pool.WORKERS + 8 * LIMITS.workers, "processors": LIMITS.processors,
-        "loop_words": Length.LOOP, "move_words": Length.MOVE, "carry_words": Length.CARRY,
-        "bytes": LIMITS.processors // 8, "words": LIMITS.processors // 64,
-    }  # fmt: skip
-    parts = (_TEXT + LOOP_TEXT).split("$")  # every other one is a name
-    parts[1::2] = [str(names[name]) for name in parts[1::2]]
+    words |= names
+    parts = text.split("$")  # every other one is a name
+    parts[1::2] = [str(words[name]) for name in parts[1::2]]
     return "".join(parts)
 
 
+def driver_text() -> str:
+    """The driver, for any architecture and system."""
+    names = {"header": LIMITS.header_words, "fixed": LIMITS.fixed_arguments}
+    return filled(_TEXT + CHECK_SIGNALS, names)
+
+
+CHECK_SIGNALS = """
+define internal i64 @check_signals(ptr %place, i64 %seen) noinline nounwind {
+entry:
+  %now = call i64 @time(ptr null)
+  %is.first = icmp eq i64 %seen, 0
+  %is.same = icmp eq i64 %seen, %now
+  %go.on = or i1 %is.first, %is.same
+  br i1 %go.on, label %done, label %look
+look:
+  %state = load ptr, ptr %place
+  call void @PyEval_RestoreThread(ptr %state)
+  %raised = call i32 @PyErr_CheckSignals()
+  %state.next = call ptr @PyEval_SaveThread()
+  store ptr %state.next, ptr %place
+  %stops = icmp ne i32 %raised, 0
+  br i1 %stops, label %stopped, label %done
+stopped:
+  ret i64 -1
+done:
+  ret i64 %now
+}
+"""
 _TEXT = """
-$declared$
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare i64 @llvm.umax.i64(i64, i64)
-declare i64 @llvm.umin.i64(i64, i64)
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_join(ptr, ptr)
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-declare i32 @sched_yield()
-declare i32 @getpid()
-$processor$
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyLong_AsLong(ptr)
 declare ptr @PyLong_FromLong(i64)
@@ -125,304 +117,6 @@ declare i32 @PyErr_CheckSignals()
 declare i64 @time(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
-
-define internal void @share(ptr %pool, i64 %self) nounwind {
-entry:
-  %job = getelementptr i8, ptr %pool, i64 $job$
-  %nexts = getelementptr i8, ptr %pool, i64 $nexts$
-  %function = load ptr, ptr %job
-  %params.at = getelementptr i64, ptr %job, i64 1
-  %params = load ptr, ptr %params.at
-  %values.at = getelementptr i64, ptr %job, i64 2
-  %values = load ptr, ptr %values.at
-  %units.at = getelementptr i64, ptr %job, i64 3
-  %units = load i64, ptr %units.at
-  %chunk.at = getelementptr i64, ptr %job, i64 4
-  %chunk = load i64, ptr %chunk.at
-  %threads.at = getelementptr i64, ptr %job, i64 5
-  %threads = load i64, ptr %threads.at
-  br label %part
-part:
-  %turn = phi i64 [ 0, %entry ], [ %turn.next, %over ]
-  %sum = add i64 %self, %turn
-  %whose = urem i64 %sum, %threads
-  %before = mul i64 %units, %whose
-  %low = udiv i64 %before, %threads
-  %until = add i64 %before, %units
-  %high = udiv i64 %until, %threads
-  %size = sub i64 %high, %low
-  %line = shl i64 %whose, 6
-  %next = getelementptr i8, ptr %nexts, i64 %line
-  br label %take
-take:
-  %taken = atomicrmw add ptr %next, i64 %chunk monotonic
-  %some = icmp ult i64 %taken, %size
-  br i1 %some, label %work, label %over
-work:
-  %first = add i64 %low, %taken
-  %end = add i64 %first, %chunk
-  %last = call i64 @llvm.umin.i64(i64 %end, i64 %high)
-  call void %function(ptr %params, ptr %values, i64 %first, i64 %last)
-  br label %take
-over:
-  %turn.next = add i64 %turn, 1
-  %more = icmp ult i64 %turn.next, %threads
-  br i1 %more, label %part, label %done
-done:
-  ret void
-}
-
-define internal void @leave(i64 %processor) nounwind {
-entry:
-  %set = alloca [$words$ x i64]
-  %own = call i32 @getpid()
-  %failed = call i32 @sched_getaffinity(i32 %own, i64 $bytes$, ptr %set)
-  %known = icmp eq i32 %failed, 0
-  %inside = icmp ult i64 %processor, $processors$
-  %fine = and i1 %known, %inside
-  br i1 %fine, label %clear, label %done
-clear:
-  %word = lshr i64 %processor, 6
-  %at = getelementptr i64, ptr %set, i64 %word
-  %old = load i64, ptr %at
-  %bit = and i64 %processor, 63
-  %one = shl i64 1, %bit
-  %others = xor i64 %one, -1
-  %new = and i64 %old, %others
-  store i64 %new, ptr %at
-  br label %each
-each:
-  %number = phi i64 [ 0, %clear ], [ %next, %each ]
-  %any = phi i64 [ 0, %clear ], [ %more, %each ]
-  %place = getelementptr i64, ptr %set, i64 %number
-  %bits = load i64, ptr %place
-  %more = or i64 %any, %bits
-  %next = add i64 %number, 1
-  %going = icmp ult i64 %next, $words$
-  br i1 %going, label %each, label %all
-all:
-  %some = icmp ne i64 %more, 0
-  br i1 %some, label %move, label %done
-move:
-  %a = call i32 @sched_setaffinity(i32 0, i64 $bytes$, ptr %set)
-  br label %done
-done:
-  ret void
-}
-
-define internal ptr @worker(ptr %argument) nounwind {
-entry:
-  %pool = load ptr, ptr %argument
-  %number.at = getelementptr i64, ptr %argument, i64 1
-  %number = load i64, ptr %number.at
-  %open = getelementptr i8, ptr %pool, i64 $open$
-  %active = getelementptr i8, ptr %pool, i64 $active$
-  %limit.at = getelementptr i8, ptr %pool, i64 $job$
-  %limit.in = getelementptr i64, ptr %limit.at, i64 5
-  %caller.in = getelementptr i64, ptr %limit.at, i64 6
-  %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
-  %stop = getelementptr i8, ptr %pool, i64 $stop$
-  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
-  %condition = getelementptr i8, ptr %pool, i64 $condition$
-  br label %wait
-wait:
-  %seen = phi i64 [ 0, %entry ], [ %now, %left ], [ %seen, %awake ]
-  br label %look
-look:
-  %count = phi i64 [ 0, %wait ], [ %more, %again ]
-  %now = load atomic i64, ptr %pool seq_cst, align 8
-  %ending = load atomic i64, ptr %stop seq_cst, align 8
-  %ends = icmp ne i64 %ending, 0
-  br i1 %ends, label %exit, label %fresh
-fresh:
-  %new = icmp ne i64 %now, %seen
-  br i1 %new, label %where, label %again
-again:
-  $pause$
-  %more = add i64 %count, 1
-  %patient = icmp ult i64 %more, $spin$
-  br i1 %patient, label %look, label %sleep
-sleep:
-  %a = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  br label %asleep
-asleep:
-  %then = load atomic i64, ptr %pool seq_cst, align 8
-  %stopping = load atomic i64, ptr %stop seq_cst, align 8
-  %same = icmp eq i64 %then, %seen
-  %going = icmp eq i64 %stopping, 0
-  %stay = and i1 %same, %going
-  br i1 %stay, label %rest, label %awake
-rest:
-  %c = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
-  br label %asleep
-awake:
-  %d = atomicrmw sub ptr %sleepers, i64 1 seq_cst
-  %e = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %wait
-where:
-  %processor = call i32 @sched_getcpu()
-  %here = sext i32 %processor to i64
-  %there = load atomic i64, ptr %caller.in monotonic, align 8
-  %beside = icmp ne i64 %here, %there
-  br i1 %beside, label %enter, label %aside
-aside:
-  call void @leave(i64 %here)
-  br label %enter
-enter:
-  %f = atomicrmw add ptr %active, i64 1 seq_cst
-  %is.open = load atomic i64, ptr %open seq_cst, align 8
-  %takes = icmp ne i64 %is.open, 0
-  br i1 %takes, label %invited, label %left
-invited:
-  %limit = load i64, ptr %limit.in
-  %welcome = icmp ult i64 %number, %limit
-  br i1 %welcome, label %help, label %left
-help:
-  call void @share(ptr %pool, i64 %number)
-  br label %left
-left:
-  %g = atomicrmw sub ptr %active, i64 1 seq_cst
-  br label %wait
-exit:
-  ret ptr null
-}
-
-define i64 @fulgurite_start(ptr %pool, i64 %from, i64 %to) nounwind {
-entry:
-  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
-  %condition = getelementptr i8, ptr %pool, i64 $condition$
-  %begun = icmp eq i64 %from, 1
-  br i1 %begun, label %init, label %each
-init:
-  %a = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %b = call i32 @pthread_cond_init(ptr %condition, ptr null)
-  br label %each
-each:
-  %number = phi i64 [ %from, %entry ], [ %from, %init ], [ %next, %made ]
-  %some = icmp ult i64 %number, %to
-  br i1 %some, label %make, label %done
-make:
-  %pair = shl i64 %number, 1
-  %arguments = getelementptr i8, ptr %pool, i64 $arguments$
-  %argument = getelementptr i64, ptr %arguments, i64 %pair
-  store ptr %pool, ptr %argument
-  %number.at = getelementptr i64, ptr %argument, i64 1
-  store i64 %number, ptr %number.at
-  %handles = getelementptr i8, ptr %pool, i64 $workers$
-  %handle = getelementptr i64, ptr %handles, i64 %number
-  %failed = call i32 @pthread_create(ptr %handle, ptr null, ptr @worker, ptr %argument)
-  %bad = icmp ne i32 %failed, 0
-  br i1 %bad, label %done, label %made
-made:
-  %next = add i64 %number, 1
-  br label %each
-done:
-  ret i64 %number
-}
-
-define void @fulgurite_stop(ptr %pool, i64 %count) nounwind {
-entry:
-  %stop = getelementptr i8, ptr %pool, i64 $stop$
-  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
-  %condition = getelementptr i8, ptr %pool, i64 $condition$
-  store atomic i64 1, ptr %stop seq_cst, align 8
-  %a = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr %condition)
-  %c = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %each
-each:
-  %number = phi i64 [ 1, %entry ], [ %next, %join ]
-  %some = icmp ult i64 %number, %count
-  br i1 %some, label %join, label %done
-join:
-  %handles = getelementptr i8, ptr %pool, i64 $workers$
-  %handle.at = getelementptr i64, ptr %handles, i64 %number
-  %handle = load ptr, ptr %handle.at
-  %d = call i32 @pthread_join(ptr %handle, ptr null)
-  %next = add i64 %number, 1
-  br label %each
-done:
-  ret void
-}
-
-define internal void @together(
-    ptr %function, ptr %params, ptr %values, i64 %units, ptr %pool, i64 %threads) nounwind {
-entry:
-  %busy = getelementptr i8, ptr %pool, i64 $busy$
-  %got = cmpxchg ptr %busy, i64 0, i64 1 seq_cst seq_cst
-  %free = extractvalue { i64, i1 } %got, 1
-  br i1 %free, label %post, label %alone
-alone:
-  call void %function(ptr %params, ptr %values, i64 0, i64 %units)
-  ret void
-post:
-  %job = getelementptr i8, ptr %pool, i64 $job$
-  %nexts = getelementptr i8, ptr %pool, i64 $nexts$
-  %open = getelementptr i8, ptr %pool, i64 $open$
-  %active = getelementptr i8, ptr %pool, i64 $active$
-  %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
-  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
-  %condition = getelementptr i8, ptr %pool, i64 $condition$
-  store ptr %function, ptr %job
-  %params.at = getelementptr i64, ptr %job, i64 1
-  store ptr %params, ptr %params.at
-  %values.at = getelementptr i64, ptr %job, i64 2
-  store ptr %values, ptr %values.at
-  %units.at = getelementptr i64, ptr %job, i64 3
-  store i64 %units, ptr %units.at
-  %parts = shl i64 %threads, 3
-  %part = udiv i64 %units, %parts
-  %chunk = call i64 @llvm.umax.i64(i64 %part, i64 1)
-  %chunk.at = getelementptr i64, ptr %job, i64 4
-  store i64 %chunk, ptr %chunk.at
-  %limit.at = getelementptr i64, ptr %job, i64 5
-  store i64 %threads, ptr %limit.at
-  %caller.at = getelementptr i64, ptr %job, i64 6
-  %processor = call i32 @sched_getcpu()
-  %here = sext i32 %processor to i64
-  store atomic i64 %here, ptr %caller.at monotonic, align 8
-  br label %reset
-reset:
-  %whose = phi i64 [ 0, %post ], [ %whose.next, %reset ]
-  %line = shl i64 %whose, 6
-  %next = getelementptr i8, ptr %nexts, i64 %line
-  store atomic i64 0, ptr %next monotonic, align 8
-  %whose.next = add i64 %whose, 1
-  %some = icmp ult i64 %whose.next, %threads
-  br i1 %some, label %reset, label %opened
-opened:
-  store atomic i64 1, ptr %open seq_cst, align 8
-  %old = atomicrmw add ptr %pool, i64 1 seq_cst
-  %lying = load atomic i64, ptr %sleepers seq_cst, align 8
-  %any = icmp ne i64 %lying, 0
-  br i1 %any, label %wake, label %go
-wake:
-  %a = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr %condition)
-  %c = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %go
-go:
-  call void @share(ptr %pool, i64 0)
-  store atomic i64 0, ptr %open seq_cst, align 8
-  br label %look
-look:
-  %count = phi i64 [ 0, %go ], [ %more, %again ], [ 0, %yield ]
-  %helping = load atomic i64, ptr %active seq_cst, align 8
-  %over = icmp eq i64 %helping, 0
-  br i1 %over, label %done, label %again
-again:
-  $pause$
-  %more = add i64 %count, 1
-  %patient = icmp ult i64 %more, $spin$
-  br i1 %patient, label %look, label %yield
-yield:
-  %d = call i32 @sched_yield()
-  br label %look
-done:
-  store atomic i64 0, ptr %busy seq_cst, align 8
-  ret void
-}
 
 define internal i64 @run(
     ptr %program, ptr %frame, ptr %pool, i64 %threads, ptr %place) nounwind {
@@ -484,7 +178,8 @@ param.put:
   %address = load i64, ptr %slot.at
   %p.to = getelementptr i64, ptr %params, i64 %p
   store i64 %address, ptr %p.to
-  %p.next = add i64 %p, 1
+  %p.more = add i64 %p, 1
+  %p.next = freeze i64 %p.more
   br label %param
 variable:
   %v = phi i64 [ 0, %param ], [ %v.next, %variable.put ]
@@ -497,7 +192,8 @@ variable.put:
   %bound = load i64, ptr %name.at
   %v.to = getelementptr i64, ptr %numbers, i64 %v
   store i64 %bound, ptr %v.to
-  %v.next = add i64 %v, 1
+  %v.more = add i64 %v, 1
+  %v.next = freeze i64 %v.more
   br label %variable
 number:
   %numbers.to = getelementptr i64, ptr %numbers, i64 %variable.count
@@ -511,7 +207,8 @@ number.put:
   %given = load i64, ptr %n.at
   %n.to = getelementptr i64, ptr %numbers.to, i64 %n
   store i64 %given, ptr %n.to
-  %n.next = add i64 %n, 1
+  %n.more = add i64 %n, 1
+  %n.next = freeze i64 %n.more
   br label %each
 start:
   store i64 0, ptr %values
@@ -519,7 +216,9 @@ start:
   %split = and i1 %large, %several
   br i1 %split, label %many, label %one
 many:
-  call void @together(ptr %function, ptr %params, ptr %values, i64 %units,
+  %together.at = getelementptr i8, ptr %pool, i64 $together$
+  %together = load ptr, ptr %together.at
+  call void %together(ptr %function, ptr %params, ptr %values, i64 %units,
     ptr %pool, i64 %threads)
   br label %check
 one:
@@ -558,7 +257,10 @@ copy:
   %order.copied = add i64 %order, 1
   br label %next
 loop:
-  %looped = call i64 @loop(ptr %record, ptr %frame, ptr %slots, ptr %pool, i64 %threads, ptr %place)
+  %l7 = getelementptr i64, ptr %record, i64 7
+  %steps = load ptr, ptr %l7
+  %looped = call i64 %steps(ptr %record, ptr %frame, ptr %slots, ptr %pool, i64 %threads,
+    ptr %place, ptr @run)
   %beyond = getelementptr i64, ptr %record, i64 %length
   %order.looped = add i64 %order, 1
   %is.over = icmp eq i64 %looped, 0
@@ -603,7 +305,8 @@ slot.put:
   %number = sub i64 %n, $fixed$
   %to = getelementptr i64, ptr %slots, i64 %number
   store ptr %address, ptr %to
-  %n.next = add i64 %n, 1
+  %n.more = add i64 %n, 1
+  %n.next = freeze i64 %n.more
   br label %slot
 go:
   %state = call ptr @PyEval_SaveThread()

@@ -1,46 +1,39 @@
 """Loops in the native driver: a record that runs another program step by step.
 
-In: nothing; this is text that belongs to the driver (`driver.py`). Out: the function of the record
-LOOP: the body's program, the slot that holds the address of its frame, a count of steps, then two
-lists. A moving word of the body's frame has an address that changes by a stride: (word, slot,
-offset, stride); what stays has stride 0. A carry is read where the step before wrote it: (the word
-it is read by, the word it is written by, the slot of its first value, slot and offset of even and
-of odd steps, the stride of both, the slot of its last value). The body may hold loops itself.
+In: nothing; this is text, compiled with the first loop. Out: the function of the record LOOP of the
+driver (`driver.py`): the body's program, the slot that holds the address of its frame, a count of
+steps, the lengths of two lists, the address of this function, then the lists. A moving word of the
+body's frame has an address that changes by a stride: (word, slot, offset, stride); what stays has
+stride 0. A carry is read where the step before wrote it: (the word it is read by, the word it is
+written by, the slot of its first value, slot and offset of even and of odd steps, the stride of
+both, the slot of its last value). The body may hold loops itself.
 """
 
 from __future__ import annotations
+
+from .driver import CHECK_SIGNALS, filled
 
 
 class Length:
     """Words of parts of a record."""
 
-    LOOP = 7  # before its lists
+    LOOP = 8  # before its lists
     MOVE = 4
     CARRY = 9
     COPY = 6
 
 
-LOOP_TEXT = """
-define internal i64 @check_signals(ptr %place, i64 %seen) noinline nounwind {
-entry:
-  %now = call i64 @time(ptr null)
-  %is.first = icmp eq i64 %seen, 0
-  %is.same = icmp eq i64 %seen, %now
-  %go.on = or i1 %is.first, %is.same
-  br i1 %go.on, label %done, label %look
-look:
-  %state = load ptr, ptr %place
-  call void @PyEval_RestoreThread(ptr %state)
-  %raised = call i32 @PyErr_CheckSignals()
-  %state.next = call ptr @PyEval_SaveThread()
-  store ptr %state.next, ptr %place
-  %stops = icmp ne i32 %raised, 0
-  br i1 %stops, label %stopped, label %done
-stopped:
-  ret i64 -1
-done:
-  ret i64 %now
-}
+def loop_text() -> str:
+    """The function of loops, for any architecture and system."""
+    lengths = {"loop_words": Length.LOOP, "move_words": Length.MOVE, "carry_words": Length.CARRY}
+    return filled(_TEXT + CHECK_SIGNALS, lengths)
+
+
+_TEXT = """
+declare i64 @time(ptr)
+declare i32 @PyErr_CheckSignals()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
 
 define internal ptr @address(ptr %slots, ptr %pair) alwaysinline nounwind {
 entry:
@@ -53,8 +46,8 @@ entry:
   ret ptr %address
 }
 
-define internal i64 @loop(
-    ptr %record, ptr %outer, ptr %slots, ptr %pool, i64 %threads, ptr %place) nounwind {
+define i64 @fulgurite_loop(
+    ptr %record, ptr %outer, ptr %slots, ptr %pool, i64 %threads, ptr %place, ptr %run) nounwind {
 entry:
   %w2 = getelementptr i64, ptr %record, i64 2
   %body = load ptr, ptr %w2
@@ -138,7 +131,7 @@ carry.put:
   %c.next = add i64 %c, 1
   br label %carry
 launch:
-  %status = call i64 @run(ptr %body, ptr %frame, ptr %pool, i64 %threads, ptr %place)
+  %status = call i64 %run(ptr %body, ptr %frame, ptr %pool, i64 %threads, ptr %place)
   %fine = icmp eq i64 %status, 0
   br i1 %fine, label %ran, label %failed
 ran:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import toposort
 from ...core.ops.elementwise import WHERE
 from ...core.ops.index import LOAD, STORE, VALID
@@ -157,8 +158,13 @@ def depthwise(value: TypedKernel, target: Target) -> KernelText | None:
     if not sums_products(value.kernel.body):
         return None
     with FORK_LOCK:
+        from ...kernel.contract import depthwise as analysis
+    found = analysis.find_depthwise(value.kernel) if target.has_masks else None
+    if found is None:
+        return None
+    with FORK_LOCK:
         from .conv import depthwise as template
-    return template.depthwise(value.kernel, value.dtypes, target)
+    return template.depthwise_text(found, value.dtypes, target)
 
 
 def gemm(value: TypedKernel, target: Target) -> KernelText | None:
@@ -166,8 +172,13 @@ def gemm(value: TypedKernel, target: Target) -> KernelText | None:
     if not sums_products(value.kernel.body):
         return None
     with FORK_LOCK:
+        from ...kernel.contract import problem
+    found = problem.find_gemm(value.kernel, value.dtypes)
+    if found is None:
+        return None
+    with FORK_LOCK:  # twenty modules
         from .gemm import template
-    return template.gemms(value.kernel, value.dtypes, target)
+    return template.gemm_text(found, target)
 
 
 def concat(value: TypedKernel) -> KernelText | None:

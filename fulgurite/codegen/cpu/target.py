@@ -37,6 +37,7 @@ class Target:
     vectors: str  # avx512, avx2, sse2 or neon
     features: frozenset[str] = frozenset()  # by the names Linux gives them
     halves: bool = False  # is an instruction on 512 bits two on 256?
+    cores: int = 1  # that work is cut for, where it matters: never seen in bits or text
 
     @property
     def lanes(self) -> int:
@@ -102,7 +103,8 @@ def target(wish: str = "auto") -> Target:
         narrow = [f for f in found - _AMX if not f.startswith("avx512")]
         return Target(arch, chosen, frozenset(narrow))
     kept = frozenset(found if may_use_tiles(found) else found - _AMX)
-    return Target(arch, chosen, kept, (told.get("vendor_id"), told.get("cpu family")) in _HALVES)
+    halves = (told.get("vendor_id"), told.get("cpu family")) in _HALVES
+    return Target(arch, chosen, kept, halves, many_cores(own_cores()))
 
 
 def may_use_tiles(features: set[str]) -> bool:
@@ -133,6 +135,16 @@ def _cpuinfo() -> dict[str, str]:
 def hardware(vectors: str = "auto") -> str:
     """What times depend on: the processor and how much of it we may use."""
     found = target(vectors)
+    features = digest_of(repr(sorted(found.features)), 4)
+    return f"{found.arch} {found.vectors} {features} x{own_cores()}"
+
+
+def own_cores() -> int:
+    """How many processors this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
-    threads = len(affinity(0)) if affinity is not None else os.cpu_count()
-    return f"{found.arch} {found.vectors} {digest_of(repr(sorted(found.features)), 4)} x{threads}"
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def many_cores(cores: int) -> int:
+    """For how many cores work is cut: 1 where the usual cut has enough parts for all."""
+    return cores // 4 * 4 if cores >= 12 else 1

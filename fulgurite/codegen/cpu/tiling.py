@@ -80,6 +80,7 @@ class WindowRates:
     pack: tuple[float, float, float]  # the pieces of a vector, their places and masks (im2col)
     load: tuple[float, float]  # the same for a register block of a direct convolution
     line: float  # a line of the left operand, which a direct convolution does not pack
+    images: float = 5.0  # of packing pixels that follow each other, which no window has twice
 
 
 WINDOW_RATES = {  # by the vectors of a target, and whether they are halves; measured: decision 0160
@@ -131,6 +132,7 @@ class GemmTiling:
     transposed_left_k_steps: int = 2048  # of k too far apart to be read in place
     swapped_columns: int = 32  # so few that rows become lanes where memory runs along them
     swapped_near_rows: int = 256  # of a left operand that can be read across its lines
+    window_rows: int = 4  # side by side that are worth a register block of their own
     image_columns: int = 512  # that make each image of a convolution a product of its own
 
     # right operands that are packed along k, like left ones
@@ -186,6 +188,36 @@ class GemmTiling:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreRates:
+    """What a core of many takes, in cycles, to cut a GEMM for all of them (`gemm/spread.py`)."""
+
+    rounds: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)  # of tiles that each core has
+    least_rows: int = 8  # of a tile: fewer would read columns for little
+    gain: float = 0.95  # of the time that other tiles must take to be chosen
+    multiply_adds: float = 1.5  # of vectors in a cycle: two threads may share a core
+    latency_cycles: float = 4.0  # of a multiply-add
+    broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
+    amx_cycles: float = 3.0  # of a tile's product for one of the sixteen steps that it has
+    far_bytes: float = 8.0  # that come from the last cache in a cycle
+    near_bytes: float = 32.0  # the same from the second, which has all of small operands
+    cache_bytes: int = 3 << 19  # of operands that it has
+    apart_cycles: float = 25.0  # of a vector of a view that is packed number by number
+    turned: float = 4.0  # times what a vector is packed in, where it is transposed
+    # of a line of the left and of the right operand that is written for other cores, who had it
+    passed_cycles: tuple[float, float] = (60.0, 130.0)
+    alone_cycles: float = 30.0  # the same where one core writes them all
+    launch_cycles: float = 4000.0  # until all cores have begun, and until all are known to be done
+    unit_cycles: float = 300.0  # until a unit begins to multiply
+    pack_unit_cycles: float = 1500.0  # the same where it packs
+    line_cycles: float = 4.0  # of a row of columns that begins elsewhere in memory
+    uneven: float = 0.5  # of a unit that the last core ends later, twice that of a long one
+    long_unit_cycles: float = 60_000.0
+    many_tiles: float = 2.5  # for each core, which are enough
+    amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
+    shared_work: int = 1 << 17  # additions from which a launch is shared
+
+
+@dataclass(frozen=True, slots=True)
 class LoopTiling:
     """Loop nests of maps and reductions; costs are in additions of a vector."""
 
@@ -226,6 +258,8 @@ class SortTiling:
 
     network_elements: int = 16  # the longest row that a network sorts
     insertion_elements: int = 32  # the longest row that is sorted by insertion
+    select_elements: int = 64  # the most places that are selected, not sorted (top-k)
+    select_share: int = 8  # of so many numbers that one place is wanted: most are left at once
     long_elements: int = 1 << 16  # the shortest row that is cut in blocks
     enough_rows: int = 8  # from which on rows alone make enough units
     block_elements: int = 1 << 15  # of a block, at least
@@ -241,6 +275,7 @@ class CpuTable:
 
     stream: StreamTiling = field(default_factory=StreamTiling)
     gemm: GemmTiling = field(default_factory=GemmTiling)
+    cores: CoreRates = field(default_factory=CoreRates)
     loops: LoopTiling = field(default_factory=LoopTiling)
     scan: ScanTiling = field(default_factory=ScanTiling)
     sort: SortTiling = field(default_factory=SortTiling)
@@ -249,3 +284,4 @@ class CpuTable:
 
 CPU = CpuTable()
 GEMM = CPU.gemm
+CORES = CPU.cores

@@ -1,9 +1,10 @@
 """The native driver with a clock: the same text, which notes when launches begin and end.
 
-In: the driver (`driver.py`). Out: text whose functions are called `fulgurite_timed_...`. Its call
-takes one more argument, the address of a log: for each launch its begin and its end, then the same
-of each thread's part, in nanoseconds of the clock that `time.perf_counter_ns` reads. The driver
-without a clock is not touched: without profiling it costs nothing.
+In: the driver and its pool (`driver.py`, `driver_pool.py`). Out: text whose functions are called
+`fulgurite_timed_...`. Its call takes one more argument, the address of a log: for each launch its
+begin and its end, then the same of each thread's part, in nanoseconds of the clock that
+`time.perf_counter_ns` reads. The driver without a clock is not touched: without profiling it costs
+nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from .driver import LIMITS, driver_text
+from .driver_pool import pool_text
 
 _CLOCKS = {"linux": 1, "darwin": 8}  # of clock_gettime: what perf_counter reads
 _NOW = """declare i64 @time(ptr)
@@ -110,7 +112,7 @@ define internal void @leave""",
 
 def timed_driver_text(arch: str, system: str = sys.platform) -> str:
     """The driver with a clock, for an architecture and a system."""
-    text = driver_text(arch, system)
+    text = driver_text() + pool_text(arch, system)
     for old, new in _EDITS:
         assert text.count(old) == 1, f"the driver has {text.count(old)} places like {old!r}"
         text = text.replace(old, new)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import field
 from itertools import chain, compress, count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ...errors import ArgumentError, GradientError
 from ..dtype import bool_, float32
 from ..gradient import gradients, live_nodes
 from ..lazy_dataclass import dataclass
+from ..lazy_named_tuple import NamedTuple
 from ..node import Dims, Node, Shape, Size, constant_like, dims_of, make, shape_of, toposort
 from ..op import Array, Op
 from ..origin import places

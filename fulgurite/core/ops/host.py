@@ -53,9 +53,22 @@ class HostFunction:
         key = (size, tuple(results))
         found = self._batches.get(key)
         if found is None:
-            found = HostFunction(f"{self.name}.each", _Each(self, results))
+            backward = None if self.backward is None else self._backward_each
+            found = HostFunction(f"{self.name}.each", _Each(self, results), backward)
             self._batches[key] = found
         return found
+
+    def _backward_each(self, flow: Any, result: Any, *src: Node) -> list[Node | None]:
+        """The gradient of every example of a batch, by that of one."""
+        from .transform import each_example
+
+        def rule(one: Callable[[Sequence[Any]], list[Any]]) -> Sequence[Node | None]:
+            assert self.backward is not None
+            if isinstance(flow, list):  # of several results
+                return self.backward(one(flow), one(result), *one(src))
+            return self.backward(*one([flow, result]), *one(src))
+
+        return each_example(rule, src[0].shape[0])
 
 
 class _Each:

@@ -38,9 +38,12 @@ def scatter(name: str, x: Node, index: Node, values: Node, axis: int) -> Node:
     return SCATTER(x, index, values, arg=(name, axis))
 
 
-def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
-    """The places of the elements in rising order, equal ones in their old order, NaN last."""
-    return SORT(x, arg=(axis, descending))
+def sort_order(x: Node, axis: int, descending: bool = False, first: int = 0) -> Node:
+    """The places of the elements in rising order, equal ones in their old order, NaN last.
+
+    With `first` only so many places are what they should be: nobody reads those behind them.
+    """
+    return SORT(x, arg=(axis, descending, first) if first else (axis, descending))
 
 
 def outside(
@@ -256,7 +259,7 @@ SCATTER = Op(
 
 
 def _sort_numpy(node: Node, x: Array) -> Array:
-    return sorted_places(x, *node.arg)
+    return sorted_places(x, *node.arg[:2])
 
 
 PACKED_SORT = 1024  # elements of a line from which keys with places behind them are sorted instead
@@ -307,8 +310,9 @@ def sorted_places(x: Array, axis: int, descending: bool) -> Array:
 
 
 def _sort_check(node: Node) -> str | None:
-    axis, descending = node.arg
+    axis, descending, *first = node.arg
     fits = 0 <= axis < node.src[0].ndim and isinstance(descending, bool)
+    fits = fits and all([type(n) is int and n > 0 for n in first]) and len(first) <= 1
     return None if fits else f"bad sort {node.arg}"
 
 
@@ -321,5 +325,5 @@ SORT = Op(
     name="sort", family="indexing", doc="the stable order along an axis, as places", arity=1,
     dtype=lambda src, arg: int32, numpy=_sort_numpy, check=_sort_check, kinds="biuf",
     grad=lambda g, y, x: (None,), interval=_sort_interval, cost=40,
-    batch=lambda y, src: sort_order(src[0], y.arg[0] + 1, y.arg[1]),
+    batch=lambda y, src: sort_order(src[0], y.arg[0] + 1, *y.arg[1:]),
 )  # fmt: skip

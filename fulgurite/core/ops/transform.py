@@ -138,12 +138,19 @@ class Rule(HostFunction):
         self, rule: Pull, flows: Sequence[Node | None], inputs: Sequence[Node]
     ) -> list[Node | None]:
         """One example's rule for all of them."""
-        batch = new_batch()
         size = inputs[0].shape[0]
-        one = [None if flow is None else EXAMPLE(flow, arg=batch) for flow in flows]
-        shares = rule(one, *[EXAMPLE(x, arg=batch) for x in inputs])
-        found = iter(batched([share for share in shares if share is not None], batch))
-        return [None if s is None else _all_of(*next(found), size) for s in shares]
+        return each_example(lambda one: rule(one(flows), *one(inputs)), size)
+
+
+Taken = Callable[[Sequence[Any]], list[Any]]  # one example of every value that there is
+
+
+def each_example(rule: Callable[[Taken], Sequence[Node | None]], size: Size) -> list[Node | None]:
+    """What a rule gives for one example, for all of them: the rule is called once."""
+    batch = new_batch()
+    shares = rule(lambda values: [None if v is None else EXAMPLE(v, arg=batch) for v in values])
+    found = iter(batched([share for share in shares if share is not None], batch))
+    return [None if s is None else _all_of(*next(found), size) for s in shares]
 
 
 def _not_called(*arrays: Array) -> Array:

@@ -2,14 +2,15 @@
 
 In: variables by name, and ints. Out: sums of products of atoms, as dicts from monomials to factors.
 An atom is a variable, or a division, a remainder or a minimum of polynomials, which nothing takes
-apart again. Equal sizes have equal keys; `evaluator` makes one Python function of many.
+apart again. Equal sizes have equal keys; `evaluator` makes one Python function of many, `filler`
+one of tuples that they stand in.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Atom: TypeAlias = "str | tuple[str, Key, Key]"  # a variable, or `//`, `%`, min of polynomials
 Monomial: TypeAlias = tuple[Atom, ...]
@@ -153,3 +154,43 @@ def evaluator(keys: Sequence[Key], names: Sequence[str]) -> Callable[..., tuple[
     inside = "".join([f"{source_of(key)}, " for key in keys])
     found: Callable[..., tuple[int, ...]] = eval(f"lambda {', '.join(names)}: ({inside})", {})
     return found
+
+
+class Named(NamedTuple):
+    """A number that follows from variables, among others in a tuple."""
+
+    expression: Key
+
+
+def has_names(value: Any) -> bool:
+    """True if a number in a value follows from variables."""
+    return type(value) is Named or (type(value) is tuple and any(map(has_names, value)))
+
+
+def filler(values: Sequence[Any], names: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
+    """A function from variables to these values, with numbers for what is named in them.
+
+    Tuples with names, as shapes, come again and again: each is made once.
+    """
+    known: dict[str, Any] = {"min": min}
+    inside: dict[Any, str] = {}
+    texts = "".join([f"{_source(value, known, inside)}, " for value in values])
+    found: Callable[..., tuple[Any, ...]] = eval(f"lambda {', '.join(names)}: ({texts})", known)
+    return found
+
+
+def _source(value: Any, known: dict[str, Any], inside: dict[Any, str]) -> str:
+    """A value as Python: numbers that follow by their sources, other things by a name."""
+    if type(value) is Named:
+        return source_of(value.expression)
+    if type(value) is int:
+        return repr(value)
+    if not has_names(value):
+        name = f"v{id(value)}"
+        known[name] = value
+        return name
+    if value in inside:
+        return inside[value]
+    text = f"({''.join([f'{_source(part, known, inside)}, ' for part in value])})"
+    inside[value] = f"t{len(inside)}"
+    return f"({inside[value]} := {text})"

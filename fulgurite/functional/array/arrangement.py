@@ -22,10 +22,12 @@ from ..common import Axis, apply, as_tensor, as_whole
 from ..math.elementwise import where
 from ..math.products import diagonal_of
 from ..math.reduction import sum
+from ..template import templated
 from .indexing import take
 from .movement import concat, flip
 
 
+@templated
 def roll(x: TensorLike, shift: SupportsIndex | Sequence[int], axis: Axis = None) -> Tensor:
     """The elements moved along axes; those that leave at the end come in at the start.
 

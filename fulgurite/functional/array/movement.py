@@ -26,6 +26,7 @@ from ..math.elementwise import clip, where
 from ..template import templated
 
 
+@templated
 def reshape(x: TensorLike, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """The elements in order, in another shape; one size may be -1 and is worked out.
 
@@ -37,6 +38,7 @@ def reshape(x: TensorLike, shape: ShapeLike, *, copy: bool | None = None) -> Ten
     return wrap(build.reshape(node_of(x), shape))
 
 
+@templated
 def permute_dims(x: TensorLike, axes: Sequence[int]) -> Tensor:
     """The dimensions in another order.
 
@@ -46,6 +48,7 @@ def permute_dims(x: TensorLike, axes: Sequence[int]) -> Tensor:
     return wrap(build.permute(node_of(x), axes))
 
 
+@templated
 def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Two dimensions swapped; without any all are reversed, and a full order is taken as it is.
 
@@ -62,6 +65,7 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     return wrap(build.permute(node, cast(Sequence[int], order)))
 
 
+@templated
 def matrix_transpose(x: TensorLike) -> Tensor:
     """The last two dimensions swapped: every matrix transposed.
 
@@ -71,6 +75,7 @@ def matrix_transpose(x: TensorLike) -> Tensor:
     return swapaxes(x, -1, -2)
 
 
+@templated
 def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
     """Two dimensions swapped.
 

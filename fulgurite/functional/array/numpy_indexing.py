@@ -42,14 +42,15 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     >>> x[[0, 2], [1, -1]].tolist(), x[x > 8].tolist()
     ([1, 11], [9, 10, 11])
     """
+    kind = type(key)
+    if kind in _CUT_KEYS and (plain := _plain_part(x, key)) is not None:
+        return plain
     node = node_of(x)
-    if type(key) is Tensor or type(key) is np.ndarray:
+    if kind is Tensor or kind is np.ndarray:
         if _is_mask(key) and (chosen := _chosen_by_host(x, key)) is not None:
             return chosen
-        if type(key) is Tensor and key.dtype.kind in "iu" and node.ndim:
+        if kind is Tensor and key.dtype.kind in "iu" and node.ndim:
             return wrap(_rows_at(node, node_of(key)))
-    elif (plain := _plain_part(x, key)) is not None:
-        return plain
     return wrap(part_of(node, understood(node, key)))
 
 
@@ -76,7 +77,7 @@ def _chosen_by_host(x: Tensor, mask: Tensor | Array) -> Tensor | None:
     foreign = isinstance(mask, Tensor) and mask.node.device not in (None, node.device)
     if foreign or (isinstance(mask, Tensor) and _is_looked_at(mask)):
         return None
-    lines = x._array().reshape(-1, *node.shape[mask.ndim :])
+    lines = x._array().reshape(mask.size, *node.shape[mask.ndim :])
     return from_numpy(lines.take(np.flatnonzero(np.asarray(mask)), 0), node.device)
 
 
@@ -87,6 +88,7 @@ def _is_looked_at(x: Tensor) -> bool:
 
 
 _CUTS, _ENDS, _ALL = {int, slice}, {int, type(None)}, slice(None)
+_CUT_KEYS = {*_CUTS, tuple}
 
 
 @templated

@@ -80,7 +80,8 @@ def topk(
             f"there are no {k} elements in a dimension of {sizes.size_text(size)}",
             "choose k from 0 up to the size",
         )
-    order = build.sort_order(node, place, build.as_flag(largest, "largest"))
+    first = k if k < sizes.lower(size) else 0
+    order = build.sort_order(node, place, build.as_flag(largest, "largest"), first)
     cuts = [(0, k if d == place else n) for d, n in enumerate(order.shape)]
     few = build.shrink(order, cuts)
     found = (build.gather(node, few, place), few)

@@ -207,6 +207,7 @@ def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Te
     return _place_of("min", x, axis, keepdims)
 
 
+@templated
 def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
     """The smallest place among those that hold the extreme."""
     tensor = as_tensor(x)

@@ -282,6 +282,7 @@ def softmin(x: TensorLike, axis: int = -1) -> Tensor:
     return softmax(0 - floating(x), axis)
 
 
+@templated
 def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
     """x where it is positive, else x times a weight: one for all, or one for each channel.
 

@@ -313,8 +313,10 @@ def _transposed(
     out = contract(
         build.reshape(node, (node.shape[0], groups, inner, *space)), ["batch", "group", "in", *at],
         build.reshape(kernel, (groups, inner, outer, *window)), ["group", "in", "out", *inside],
-        ["batch", "group", "out", *at, *inside],
+        ["batch", "group", "out", *inside, *at],
     )  # fmt: skip
+    order = (0, 1, 2, *range(3 + count, 3 + 2 * count), *range(3, 3 + count))
+    out = build.permute(out, order)  # places are neighbours in memory, elements of a window are not
     kept: list[tuple[int, int]] = []
     for d in reversed(range(count)):
         size = space[d]

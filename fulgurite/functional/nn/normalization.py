@@ -116,7 +116,7 @@ def batch_norm(
     )
     unbiased = spread * (whole / less) if count != 1 else spread * float("nan")
     fresh = [
-        None if part is None else _taken_in(part, new, momentum)
+        part if part is None or count == 0 else _taken_in(part, new, momentum)  # of none as it was
         for part, new in zip(known, (center, unbiased), strict=True)
     ]
     normal = apart * apply(RSQRT, spread + eps)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import FOLD, LOAD, STORE

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from functools import cache
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node
 from ..ir.kernel import Cut, Item, Memory, Schedule, Slot
 

@@ -13,9 +13,9 @@ ever replaced by a cheaper one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...core.lazy_dataclass import dataclass
 from .budget import BUDGET
 
 Value: TypeAlias = Hashable

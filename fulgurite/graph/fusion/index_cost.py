@@ -1,18 +1,19 @@
-"""What indices cost: numbers that a kernel reads one by one, by its access relations.
+"""What indices cost: numbers that a kernel reads or stores one by one, by its access relations.
 
 In: a kernel, lowered once (`lower` keeps what it found). Out: how many numbers are read where no
 run of neighbours fills a vector. A vector of results is read from memory in one instruction if its
 elements are neighbours there as well, or far apart but many in a row; what reshapes, permutations
 and repetitions make of an axis may be pieces of two or three. Sums and products choose their own
-lanes, so for them any axis will do that is long enough.
+lanes, so for them any axis will do that is long enough; but lanes of a product are places of one of
+its operands, and results that lie in turns with the other's are stored one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.elementwise import LT, WHERE
@@ -46,14 +47,15 @@ def is_concat(node: Node) -> bool:
 
 
 class IndexWork(NamedTuple):
-    """Numbers that are read with more effort than others."""
+    """Numbers that are read or stored with more effort than others."""
 
     gathered: int = 0  # one by one: neither results nor memory have a run of neighbours
     chosen: int = 0  # where conditions allow it: one of many is taken
 
 
-def index_work(kernel: Kernel, order: Sequence[Node], short: int) -> IndexWork:
-    """How a kernel reads memory; fewer than `short` neighbours are no run."""
+def index_work(kernel: Kernel, order: Sequence[Node], short: int, turns: int) -> IndexWork:
+    """How a kernel reads memory; fewer than `short` neighbours are no run, but up to so many
+    `turns` of longer ones are shuffled into one."""
     reorders, chooses = _reorders(order), _chooses(order)
     if not reorders and not chooses:
         return IndexWork()
@@ -65,7 +67,9 @@ def index_work(kernel: Kernel, order: Sequence[Node], short: int) -> IndexWork:
     nodes = toposort([indexed.body])
     loads = [n for n in nodes if n.op is LOAD and not n.src]
     return IndexWork(
-        _gathered(nodes, loads, sizes, short) if reorders else 0,
+        _gathered(nodes, loads, sizes, (short, turns)) + _scattered(nodes, sizes, short)
+        if reorders
+        else 0,
         _chosen(nodes, loads, sizes) if chooses else 0,
     )
 
@@ -88,9 +92,10 @@ def _chosen(nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int]) 
 
 
 def _gathered(
-    nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], short: int
+    nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], limits: tuple[int, int]
 ) -> int:
     """Numbers that are read one by one."""
+    short, turns = limits
     folded = any([n.op is FOLD for n in nodes])
     stores = [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]
     results = max(stores, key=lambda steps: _count(steps, sizes), default={})
@@ -100,12 +105,46 @@ def _gathered(
         if folded:
             run = max([sizes[a] for a in steps if a not in cut], default=1 if cut else short)
         else:
-            run = _run({a: step for a, step in steps.items() if a not in cut}, results, sizes, cut)
+            whole = {a: step for a, step in steps.items() if a not in cut}
+            run = _run(whole, results, sizes, cut)
+            if 1 < run <= turns:
+                run = max(run, _row_that_takes_turns(whole, results, sizes, run))
         axes = cut.union(steps)
         again = not folded and len(axes) < len(results)  # it is read for many results
         if run < short and not again:
             total += _count(axes, sizes)
     return total
+
+
+def _scattered(nodes: Sequence[Node], sizes: Sequence[int], short: int) -> int:
+    """Results of a product that are stored one by one: memory has few neighbours of one operand's
+    places, and not all that this operand has."""
+    folds = [n for n in nodes if n.op is FOLD]
+    if len(folds) != 1 or len(folds[0].src[0].src) != 2:
+        return 0
+    free = free_axes(nodes)
+    left, right = [free[factor] - frozenset(folds[0].arg[1]) for factor in folds[0].src[0].src]
+    total = 0
+    for steps in [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]:
+        own = next((side for side in (left - right, right - left) if _first(steps) in side), left)
+        inside = _neighbours({a: step for a, step in steps.items() if a in own}, sizes)
+        if _count(inside, sizes) < short and not inside.issuperset(steps.keys() & own):
+            total += _count(steps, sizes)
+    return total
+
+
+def _first(steps: Mapping[int, int]) -> int:
+    """The axis along which results are neighbours; -1 if there is none."""
+    return next((axis for axis, step in steps.items() if step == 1), -1)
+
+
+def _neighbours(steps: Mapping[int, int], sizes: Sequence[int]) -> set[int]:
+    """The axes whose results are one piece of memory."""
+    ends, run, found = {step: axis for axis, step in steps.items()}, 1, set[int]()
+    while run in ends:
+        found.add(ends[run])
+        run *= sizes[ends[run]]
+    return found
 
 
 def _divided(index: Affine, sizes: Sequence[int]) -> frozenset[int]:
@@ -121,6 +160,14 @@ def _steps(index: Affine, sizes: Sequence[int]) -> dict[int, int]:
 
 def _count(axes: Iterable[int], sizes: Sequence[int]) -> int:
     return prod([sizes[a] for a in axes])
+
+
+def _row_that_takes_turns(
+    steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int], turns: int
+) -> int:
+    """How many neighbours in memory are every so many results: rows are shuffled into one."""
+    beside = [a for a, step in results.items() if step == turns and steps.get(a) == 1]
+    return sizes[beside[0]] if beside else 1
 
 
 def _run(

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import product
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node
 from .access import NO_AXES, Access, Axes, relate, renamed
 from .segments import SegmentGraph, SegmentInfo

@@ -9,9 +9,10 @@ that is known here runs rows and what is picked from them as one kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import toposort
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Kernel

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.ops.leaf import PARAM
 from ..ir.kernel import Cut, Extractor, in_laws

@@ -7,7 +7,9 @@ keeping it keeps no graph alive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...core.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heappush
 from math import floor, inf, log2
 from operator import add
 from typing import TypeAlias
 
 from ...core.cache import Cache
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..ir.kernel import Cut, Kernel

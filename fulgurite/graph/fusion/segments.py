@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from itertools import accumulate
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node
 from ...core.ops.indexing import GATHER
 from ...core.ops.movement import SHRINK, WINDOW

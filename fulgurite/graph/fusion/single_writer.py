@@ -18,8 +18,9 @@ computed again, since everybody reads their own bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node
 from ...core.op import Op
 from ...core.ops.elementwise import ABS, CAST, EQ, LE, LT, MAX, MIN, NE, NEG, SUB, WHERE

@@ -5,7 +5,8 @@ compute on their way are stored by kernels of their own. Movement costs greedy f
 mostly it is nothing: an address. A concatenation is a choice between its parts for every element,
 though, and what is permuted and reshaped may be numbers read one by one (`index_cost`). Such a
 value could be stored: that costs its own kernel, and each kernel that has it inside saves what it
-costs more by than one that reads memory (`time_of`). The value that saves most is stored first,
+costs more by than one that reads memory (`time_of`). So could a product whose results would be
+stored in turns, one by one: a map puts them in order. The value that saves most is stored first,
 until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved before some store
 is believed until it is the most. To store a value is always legal: kernels are cut anew, in the
 order they had.
@@ -19,7 +20,9 @@ from math import inf
 from ...core.node import Node
 from ...core.ops.effect import REMAT
 from ...core.ops.movement import PERMUTE, RESHAPE
+from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Cut, Extractor
+from ..ir.queries import is_contraction
 from . import KINDS
 from .build_schedule import Partition, Segment
 from .index_cost import is_concat
@@ -27,6 +30,7 @@ from .machine import CostTable, spill_time, time_of, work_of
 from .segments import byte_count, memory_of
 
 WHY = "its readers would look up its elements again and again"
+TURNS = "a product would store its results one by one"
 
 
 def store_views(partition: Partition, table: CostTable) -> Partition:
@@ -53,12 +57,17 @@ def _views_inside(segment: Segment) -> list[Node]:
             found[node] = None
             stack += _parts(node)
             continue
-        if gathers and node.op is PERMUTE and node in reshaped:
+        if gathers and (_is_product(node) or (node.op is PERMUTE and node in reshaped)):
             found[node] = None
         if node.op is RESHAPE:
             reshaped.add(node.src[0])
         stack += node.src
     return list(found)
+
+
+def _is_product(node: Node) -> bool:
+    """True if a value is what a GEMM computes."""
+    return node.op is REDUCE and is_contraction(node)
 
 
 def _parts(node: Node) -> list[Node]:
@@ -144,14 +153,16 @@ class _Views:
 
     def maker(self, node: Node) -> Cut:
         """The kernel that stores a value."""
-        return self.extractor.cut("map", [node], self.readable(self.users[node][0]))
+        kind = "contract" if _is_product(node) else "map"
+        return self.extractor.cut(kind, [node], self.readable(self.users[node][0]))
 
     def reader(self, place: int, node: Node) -> tuple[list[Node], Cut]:
         """What a kernel stores that has a value inside, and that kernel, if it reads the value."""
         _, outputs, cut = self.segments[place]
         outputs = [n for n in outputs if n is not node]
         if outputs:
-            cut = self.extractor.cut(cut[0].kind, outputs, self.readable(place) | {node})
+            kind = "map" if _is_product(node) else cut[0].kind
+            cut = self.extractor.cut(kind, outputs, self.readable(place) | {node})
         return outputs, cut
 
     def readable(self, place: int) -> set[Node]:
@@ -164,11 +175,12 @@ class _Views:
     def store(self, node: Node) -> None:
         """Store a value, and let its readers read it."""
         cut, users = self.maker(node), self.users[node]
+        why, apart = (WHY, "") if not _is_product(node) else (self.segments[users[0]][0], TURNS)
         for place in users:
-            self.segments[place] = self.segments[place][0], *self.reader(place, node)
+            self.segments[place] = apart or self.segments[place][0], *self.reader(place, node)
             self.shares.pop(place, None)
         self.position.pop(node, None)
-        self.made.setdefault(users[0], []).append((WHY, [node], cut))
+        self.made.setdefault(users[0], []).append((why, [node], cut))
         del self.users[node]
         self.look_again(users)
 

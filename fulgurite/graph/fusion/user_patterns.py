@@ -9,8 +9,8 @@ plan which was made before a kernel was registered is not taken for one made aft
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node
 
 Build = Callable[[Sequence[Node]], Node]

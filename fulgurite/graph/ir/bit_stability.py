@@ -21,6 +21,7 @@ from ...core.ops.update import UPDATE
 from .queries import is_contraction
 
 IDENTITY = (CONTIGUOUS, AFTER, REMAT, VIEW, WATCH, UNWATCH, DETACH, COPY)  # the value of a source
+EXTREMES = ("max", "min")  # the reductions and scans that choose
 ROUNDLESS = (*IDENTITY, GATHER, UPDATE, SORT, RANDOM)  # none of them rounds
 
 
@@ -41,7 +42,7 @@ def is_unstable(node: Node) -> bool:
     if op is REDUCE and not node.dtype.is_inexact:
         return is_contraction(node)
     if op in (REDUCE, SCAN, UNWINDOW):
-        return node.dtype.is_inexact and (op is UNWINDOW or node.arg[0] not in ("max", "min"))
+        return node.dtype.is_inexact and (op is UNWINDOW or node.arg[0] not in EXTREMES)
     return True
 
 
@@ -75,7 +76,7 @@ def stable_sources(node: Node) -> tuple[Node, ...]:
 
 def is_extreme(node: Node) -> bool:
     """True if a value is one of many that it was chosen from, by their size."""
-    return node.op is SORT or (node.op in (REDUCE, SCAN) and node.arg[0] in ("max", "min"))
+    return node.op is SORT or (node.op in (REDUCE, SCAN) and node.arg[0] in EXTREMES)
 
 
 def chosen_from(nodes: Sequence[Node], values: Collection[Node]) -> set[Node]:

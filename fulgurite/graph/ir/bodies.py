@@ -94,7 +94,7 @@ def argument(
         return arg[0], moved(arg[1]), arg[2], kept(arg[3])
     if node.op in (FOLD, RUN):
         return arg[0], kept(arg[1]), *arg[2:]
-    return (kept(arg[0]), arg[1]) if node.op is ORDER else arg
+    return (kept(arg[0]), *arg[1:]) if node.op is ORDER else arg
 
 
 def argument_at(node: Node, places: Places, bound: bool = False) -> Any:

@@ -13,11 +13,12 @@ order have other bits, and none of them would be the largest (`single_writer`).
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...core.digest import digest_of
 from ...core.dtype import DType, decode
 from ...core.extension import compiled, give
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Dims, Node, make, remember, shape_of
 from ...core.op import Op
 from ...core.ops.body import Body, plain_arg
@@ -28,7 +29,7 @@ from ...core.ops.movement import expand, reshape
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.transform import OVERRIDE
 from ...errors import ArgumentError, VariableError
-from .bit_stability import chosen_from, is_extreme
+from .bit_stability import EXTREMES, chosen_from
 
 _PASSED = frozenset({ASSIGN, BIND, DETACH, OVERRIDE, UNWATCH, WATCH})  # their value is a source's
 _PARTLY = frozenset({ASSIGN, OVERRIDE})  # and of these no other source is read
@@ -68,7 +69,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
     values: dict[str, int] = {}
     for node in bound:
         _bind(values, node)
-    extremes = tuple([node for node in chosen if is_extreme(node)])
+    extremes = tuple([n for n in chosen if n.op is SORT or n.arg[0] in EXTREMES])
     return Normal(entries, constants, buffers, values, nodes, assigned, extremes)
 
 

@@ -12,10 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cache
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...core.dtype import DType, decode
 from ...core.lazy_dataclass import dataclass
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, Shape, make, remember, toposort
 from ...core.ops.effect import CONTIGUOUS, REMAT
 from ...core.ops.leaf import CONST, PARAM, SINK, param

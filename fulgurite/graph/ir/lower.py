@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...core.context import Table, WeakMemo
 from ...core.dtype import DType, bool_, int64, uint32, void
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of, toposort
 from ...core.op import Op
 from ...core.ops.effect import AFTER, ASSIGN, CONTIGUOUS
@@ -640,10 +641,10 @@ class _Lower:
         return make(RUN, node.dtype, tuple(sources), (name, along, reverse))
 
     def sort(self, node: Node, index: Index, valid: Domain) -> Lowering:
-        place, descending = node.arg
+        place, *how = node.arg
         along = self.whole_axis(node, index, place, valid)
         value = yield node.src[0], index, valid
-        return make(ORDER, node.dtype, (value,), (along, descending))
+        return make(ORDER, node.dtype, (value,), (along, *how))
 
     def whole_axis(self, node: Node, index: Index, place: int, valid: Domain) -> tuple[int, ...]:
         """The axes that run over a whole dimension in order, outermost first."""

@@ -79,9 +79,9 @@ def is_irregular(body: Node) -> bool:
 
 
 def sums_products(body: Node) -> bool:
-    """True if a kernel has a sum over a product: it may be a GEMM."""
+    """True if a kernel has one reduction, a sum over a product: it may be a GEMM."""
     folds = [n for n in toposort([body]) if n.op is FOLD]
-    return any([n.arg[0] == "add" and n.src[0].op is MUL for n in folds])
+    return len(folds) == 1 and folds[0].arg[0] == "add" and folds[0].src[0].op is MUL
 
 
 def nearest(root: Node, wanted: Callable[[Node], bool]) -> list[Node]:

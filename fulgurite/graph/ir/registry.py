@@ -316,26 +316,33 @@ class Registry:
     def _rewrite(self, replace: Mapping[Node, Node], walk: bool) -> int:
         written: dict[Entry, Node] = {}
         while True:
+            begin, bound = next(self.ids), 0
             found = [e for e in self._affected(replace) if written.get(e) is not e.node]
             if not found:
                 break
             before = {entry: entry.node for entry in found}
             becomes = _rewritten(before.values(), replace, walk)
             for entry, old in before.items():
-                new = becomes[old]
-                if new.op is ASSIGN and is_memory(new.src[1]):
-                    new = new.src[1]  # there is nothing left to put anywhere
-                if _is_leaf(old) and is_memory(new):
-                    old.realized = weakref.ref(new)  # for what was built on the leaf before
-                    new = WATCH(new, arg=old.arg)
-                elif old.watched and not (_is_leaf(new) and is_memory(new.src[0])):
-                    self._note_value(entry, old, new)
-                    written[entry] = old
-                    continue
-                if self.rebind(entry, old, new):
+                new = self._write_back(entry, old, becomes[old])
+                if new is not None:
                     written[entry] = new
+                    bound += new is not old
+            if before.keys() <= written.keys() and next(self.ids) == begin + bound + 1:
+                break  # nobody else took a number: no tensor was made or bound meanwhile
         self.rewritten += len(written)
         return len(written)
+
+    def _write_back(self, entry: Entry, old: Node, new: Node) -> Node | None:
+        """Give an entry what its node became; what it holds then, None if it holds another."""
+        if new.op is ASSIGN and is_memory(new.src[1]):
+            new = new.src[1]  # there is nothing left to put anywhere
+        if _is_leaf(old) and is_memory(new):
+            old.realized = weakref.ref(new)  # for what was built on the leaf before
+            new = WATCH(new, arg=old.arg)
+        elif old.watched and not (_is_leaf(new) and is_memory(new.src[0])):
+            self._note_value(entry, old, new)
+            return old
+        return new if self.rebind(entry, old, new) else None
 
     def _note_value(self, entry: Entry, old: Node, new: Node) -> None:
         if is_memory(new):
@@ -374,7 +381,7 @@ def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) 
 
 def has_tensor(node: Node) -> bool:
     """True if a node is the root of a live tensor."""
-    return bool(entries_at(node))
+    return bool(entries_of((node,)))
 
 
 REGISTRY = Registry()

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import permutations
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...core.dtype import decode
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, Shape, constant, make
 from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE

@@ -10,8 +10,9 @@ longer one: its bytes stay what they are, so nobody need be asked whether he sti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, Shape, toposort
 from ...core.ops.elementwise import LT, WHERE
 from ...core.ops.leaf import CONST, IOTA, PARAM, SINK, param

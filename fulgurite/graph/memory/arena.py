@@ -10,8 +10,8 @@ the input later, and every load of it is at the very index of the store.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, toposort
 from ...core.op import Op
 from ...core.ops.index import FOLD, LOAD, STORE

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ..._lazy import FORK_LOCK
 from ...core.context import Table, WeakMemo
 from ...core.dtype import int32, int64
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import SOURCES, Node, Source, toposort
 from ...core.ops.effect import ASSIGN, CONTIGUOUS
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE

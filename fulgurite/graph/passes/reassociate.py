@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import NamedTuple
 
 from ...core.dtype import float32
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, Shape, make
 from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB
 from ...core.ops.leaf import CONST

@@ -5,7 +5,8 @@ axis of lanes and the rows of places, or None. One factor of the products, the w
 at all places; the other is read at places that differ from tap to tap by a number. So for a vector
 of channels all weights stay in registers while places go by, and a tap is one multiply-add with
 memory. Any such sum is one: of windows, dilated or strided ones, with anything computed before the
-product and after the sum. What is around an image is in memory already: no load asks conditions.
+product and after the sum. What is around an image may be in memory, or zeros that are read nowhere:
+then a load asks conditions (`Edge`), each on one axis of the places and one of the window.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from ...core.dtype import float32
 from ...core.lazy_dataclass import dataclass
@@ -36,6 +38,24 @@ class DepthwiseForm:
 
 
 FORM = DepthwiseForm()
+
+
+class Edge(NamedTuple):
+    """Memory is read where 0 <= start + step * place + move * tap < below; elsewhere it is 0."""
+
+    start: int
+    axis: int  # of the places; -1: of none
+    step: int
+    tap: int  # an axis of the window; -1: of none
+    move: int
+    below: int
+
+    def inside(self, taps: Sequence[int], places: int) -> tuple[int, int]:
+        """The first place and the end of those at which all taps are read."""
+        moves = [self.start + self.move * tap for tap in taps]
+        first = max([-(move // self.step) for move in moves])
+        last = min([(self.below - 1 - move) // self.step for move in moves])
+        return max(0, first), min(places, last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +86,18 @@ class Depthwise:
         """How far a tap is from the first in the memory of a load."""
         return sum([step * tap.get(atom, 0) for atom, step in _steps(load.arg[1])])
 
+    def edges(self, load: Node) -> list[Edge]:
+        """Where an image ends for a load under the sum."""
+        found = []
+        for (start, terms), below in load.arg[2]:
+            steps = dict(terms)
+            axes = [
+                next((a for a in steps if a in line), -1) for line in (self.rows.axes, self.folded)
+            ]
+            own, move = [steps.get(a, 0) for a in axes]
+            found.append(Edge(start, axes[0], own, axes[1], move, below))
+        return found
+
     def without_taps(self, index: Affine) -> Affine:
         """An index at the first tap."""
         return index[0], tuple([(a, step) for a, step in index[1] if a not in self.folded])
@@ -87,7 +119,7 @@ def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
     taps = _taps(fold, sizes)
     stores = tuple(kernel.body.src)
     found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
-    return found if _has_weights(found) and _is_worth_it(found) else None
+    return found if _has_weights(found) and _has_edges(found) and _is_worth_it(found) else None
 
 
 def _taps(fold: Node, sizes: Sequence[int]) -> tuple[dict[int, int], ...]:
@@ -116,6 +148,23 @@ def _has_weights(m: Depthwise) -> bool:
     factors = [m.free[f] for f in m.fold.src[0].src]
     still = [axes <= m.folded | {m.lane} for axes in factors]
     return still.count(True) == 1 and all(m.lane in axes for axes in factors)
+
+
+def _has_edges(m: Depthwise) -> bool:
+    """True if conditions are of loads under the sum that move with the places, each on one axis of
+    these, along which it goes forward, and one of the window."""
+    asked = [n for n in m.order if n.op is LOAD and n.arg[2]]
+    if any(m.free[n] <= m.folded | {m.lane} for n in asked) or not set(asked) <= set(m.inside):
+        return False
+    return all([_is_edge(m, index) for load in asked for index, _ in load.arg[2]])
+
+
+def _is_edge(m: Depthwise, index: Affine) -> bool:
+    """True if a condition is on one axis of the places, along which it goes forward, and one of the
+    window, or on one of them."""
+    places, taps = [[step for a, step in index[1] if a in line] for line in (m.rows.axes, m.folded)]
+    alone = len(places) <= 1 and len(taps) <= 1 and len(places) + len(taps) == len(index[1])
+    return alone and min(places, default=1) > 0
 
 
 def _is_worth_it(m: Depthwise) -> bool:
@@ -151,14 +200,14 @@ def _is_near(axis: int, loads: Sequence[Node]) -> bool:
 
 def _is_plain(order: Sequence[Node], lane: int) -> bool:
     """True if memory is read and written at places that axes alone decide, neighbours along lanes,
-    and nothing is asked, checked or scattered."""
+    and nothing is checked or scattered."""
     if any(n.op in (RUN, ORDER, GUARD, VALID) or is_scatter(n) for n in order):
         return False
     for node in order:
         for index in indices(node):
             if sources_of(index) or not all(isinstance(atom, int) for atom, _ in index[1]):
                 return False
-        if node.op is LOAD and (node.arg[2] or dict(_steps(node.arg[1])).get(lane, 1) != 1):
+        if node.op is LOAD and dict(_steps(node.arg[1])).get(lane, 1) != 1:
             return False
     return all(set(dict(_steps(n.arg[1]))) == set(n.arg[3]) for n in order if n.op is STORE)
 

@@ -20,7 +20,7 @@ class SummationOrder:
     small_products: int = 1 << 20  # multiply-adds of a small one
     tiny_results: int = 1280  # so few that libraries sum them along lanes of k
     tiny_least_steps: int = 32  # of k from which they do
-    split_results: int = 1 << 15  # few enough for several sums each
+    split_results: int = 5 << 13  # few enough for several sums each
     split_chunks: int = 16  # sums of one result at most
     split_blocks: int = 4  # blocks of k that are worth a sum of their own
     split_depth_ratio: int = 8  # k over the longest other side from which it is split

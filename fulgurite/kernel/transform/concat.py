@@ -31,7 +31,8 @@ class ConcatForm:
 
     pieces: int = 256  # that a table has, at most
     row_axes: int = 2  # of a piece, after neighbours are merged
-    least_run: int = 8  # elements: shorter ones are lanes of a relayout
+    least_run: int = 8  # elements: many shorter ones are lanes of a relayout
+    short_share: int = 16  # part of all elements that may be in shorter ones
     apart_share: int = 4  # part of all elements that may lie apart, and be copied one by one
     vector_bytes: int = 64  # that are copied at once
 
@@ -78,9 +79,15 @@ def find_concat(kernel: IndexKernel) -> list[Piece] | None:
         pieces = [_piece(store, box, load) for box, load in loads]
     except _Undecided:
         return None
+    return pieces if _pays(pieces) else None
+
+
+def _pays(pieces: Sequence[Piece]) -> bool:
+    """True if there are several, and few elements are copied one by one."""
+    whole = sum([p.elements for p in pieces])
     apart = FORM.apart_share * sum([p.elements for p in pieces if p.step != 1])
-    fits = 1 < len(pieces) <= FORM.pieces and apart <= sum([p.elements for p in pieces])
-    return pieces if fits else None
+    short = FORM.short_share * sum([p.elements for p in pieces if p.run < FORM.least_run])
+    return 1 < len(pieces) <= FORM.pieces and apart <= whole and short <= whole
 
 
 def _may_be(store: Node) -> bool:
@@ -182,8 +189,9 @@ def _piece(store: Node, box: Box, load: Node) -> Piece:
     begins = [index[0] + sum([step * box[a][0] for a, step in index[1] if isinstance(a, int)])
               for index in (source, result)]  # fmt: skip
     rows = [Row(high - low, steps.get(a, 0), goals.get(a, 0)) for a, (low, high) in enumerate(box)]
-    *rows, inner = _merged([r for r in rows if r.steps > 1]) or [Row(1, 1, 1)]
-    if inner[2] != 1 or inner.steps < FORM.least_run or len(rows) > FORM.row_axes:
+    rows = _merged([r for r in rows if r.steps > 1])
+    *rows, inner = rows if rows and rows[-1].result_step == 1 else [*rows, Row(1, 1, 1)]
+    if len(rows) > FORM.row_axes:
         raise _Undecided
     return Piece(load.arg[0], begins[0], begins[1], tuple(rows), inner.steps, inner.source_step)
 

@@ -7,9 +7,8 @@ not tell apart. What a search looks into is what is compiled: both run `TRANSFOR
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ...core.dtype import DType
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.passes import Level, Pass, show, verify_index
 from ...core.shape import size_text
 from ...graph.ir.lower import IndexKernel

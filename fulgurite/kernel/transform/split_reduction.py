@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from math import prod
-from typing import NamedTuple
 
 from ...core.dtype import DType, float32, float64, void
 from ...core.lazy_dataclass import dataclass
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, Size, constant, make, toposort
 from ...core.ops.elementwise import ADD, CAST, MUL, SUB
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE

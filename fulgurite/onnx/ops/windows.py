@@ -43,6 +43,15 @@ class Windows:
             for axis, (n, (low, high)) in enumerate(zip(space, self.pads, strict=True))
         ]
 
+    def inside(self, space: Sequence[int]) -> list[int]:
+        """How many windows there are along each axis that meet nothing around."""
+        found = []
+        for axis, (n, (low, _)) in enumerate(zip(space, self.pads, strict=True)):
+            step = self.stride[axis]
+            last = (n + low - self.reach(axis)) // step
+            found.append(max(0, last + 1 + -low // step))
+        return found
+
     def slid(self, x: Tensor, first: int) -> Tensor:
         """Windows as further axes at the end; x is padded already."""
         for axis in range(len(self.size)):

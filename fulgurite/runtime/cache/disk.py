@@ -246,12 +246,16 @@ class Store:
 
     def _link(self, kind: str, key: str, digest: str) -> None:
         """Let the name of a key lead to its file, if the system has such links."""
-        path = self._link_path(kind, key)
+        path, target = self._link_path(kind, key), os.path.join("..", "data", digest)
         with suppress(OSError):
-            os.makedirs(self._index.links, 0o700, exist_ok=True)
-            with suppress(FileNotFoundError):
+            try:  # nearly always there is a folder, and no such link
+                os.symlink(target, path)
+            except FileNotFoundError:
+                os.makedirs(self._index.links, 0o700, exist_ok=True)
+                os.symlink(target, path)
+            except FileExistsError:
                 os.unlink(path)
-            os.symlink(os.path.join("..", "data", digest), path)
+                os.symlink(target, path)
 
     def _link_path(self, kind: str, key: str) -> str:
         return os.path.join(self._index.links, f"{kind}-{key}")

@@ -132,13 +132,16 @@ class Index:
             warnings.warn(f"disk cache: {text}", CacheWarning, stacklevel=3)
 
     def _open(self, make: bool) -> Connection:
-        if make:  # each time: somebody may have removed the folder under a running process
-            os.makedirs(os.path.dirname(self.folder), 0o700, exist_ok=True)
         if make or self._connection is None:
             for folder in (self.folder, self.data):
-                if make:
-                    os.makedirs(folder, 0o700, exist_ok=True)
-                _make_private(folder)
+                try:  # each time: somebody may have removed the folder under a running process
+                    _make_private(folder)
+                except FileNotFoundError:
+                    if not make:
+                        raise
+                    for missing in (os.path.dirname(folder), folder):
+                        os.makedirs(missing, 0o700, exist_ok=True)
+                    _make_private(folder)
         if self._connection is None:
             for file in (self._file, f"{self._file}-journal"):
                 with suppress(FileNotFoundError):

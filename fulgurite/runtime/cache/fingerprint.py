@@ -28,8 +28,9 @@ from .disk import Store, is_hex
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 FRONT_ENDS = frozenset(
-    {"cli", "data", "functional", "interop", "io", "look", "nn", "onnx", "optim", "torch", "train"}
-)
+    {"cli", "data", "functional", "interop", "io", "look", "models", "nn", "onnx", "optim", "serve",
+     "torch", "train"}
+)  # fmt: skip
 
 
 # a file's path from the package's folder, with /, or a folder's, which ends with one; its size;

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress, count, starmap
 from operator import is_not
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 import numpy as np
@@ -62,13 +61,8 @@ from .threads import Workers
 if TYPE_CHECKING:
     from ..derived import Derived
 
-_LATE = (
-    "records",
-    "entry",
-    "in_place_entry",
-    "segments",
-    "launched",
-)  # of a resized program, until it runs
+# of a resized program, until it runs
+_LATE = frozenset({"records", "entry", "in_place_entry", "segments", "launched"})
 FRAMED = 8  # programs for one size of many that keep frames between their runs
 _FRAMED: deque[ref[Program]] = deque()
 
@@ -133,6 +127,9 @@ class Program:
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         self.resizes = False  # is it one of a program's many sizes?
         self._source: Program | None = None  # of one whose records are not written yet
+        self._changes: Changes = {}  # and the launches in which it differs
+        # the program of other sizes that it was made from, and in which launches it differs from it
+        self.before: tuple[ref[Program], Changes] | None = None
         # by layout, the workspace and the idle frames of this program for other sizes
         self._framed: dict[int, tuple[Layout, int, list[Frame]]] = {}
         KEEPERS.add(self)
@@ -223,27 +220,31 @@ class Program:
 
     def resized(
         self, schedule: Callable[[], Schedule], results: Callable[[Result], Result],
-        code: Sequence[Native | StepCode], layout: Layout,
+        changes: Changes, layout: Layout,
     ) -> Program | None:  # fmt: skip
         """This program for other sizes: its records, with the numbers of other launches.
 
-        None unless it is one native call whose launches take as many numbers.
+        None unless it is one native call.
         With the same layout both use the same frames. Records are written when they are first
         needed: a program that runs with prepacked operands needs none without.
         """
         source = self._source or self
         if not (source.entry or source.in_place_entry) or source.loops:
             return None
-        differ = compress(zip(source.code, code, strict=True), map(is_not, source.code, code))
-        pairs: Any = {(id(old), id(new)): (old, new) for old, new in differ}
-        if not all([is_alike(old, new) for old, new in pairs.values()]):
-            return None
-        made = copy(self)
-        for late in _LATE:
-            made.__dict__.pop(late, None)
+        made: Program = LateProgram.__new__(LateProgram)
+        made.__dict__ = {k: v for k, v in self.__dict__.items() if k not in _LATE}
         made._source = source
-        made._schedule, made.code, made.layout = schedule, code, layout
-        made._needs_as_well([new for _, new in pairs.values()])
+        made.code = code = list(self.code)
+        for items, new in changes.items():
+            for item in items:
+                code[item] = new
+        if source is not self and self._changes.keys() != changes.keys():
+            made._changes = changes_between(source.code, code) or {}
+        else:
+            made._changes = changes
+        made.before = ref(self), changes
+        made._schedule, made.layout = schedule, layout
+        made._needs_as_well(changes.values())
         made.made = [*map(results, self.made)]
         if layout is self.layout and made.workspace <= self.workspace:
             made.workspace = self.workspace
@@ -252,7 +253,7 @@ class Program:
         KEEPERS.add(made)
         return made
 
-    def _needs_as_well(self, native: Sequence[Native]) -> None:
+    def _needs_as_well(self, native: Collection[Native]) -> None:
         """Let it have what kernels of its own need, besides what it has."""
         self.workspace = max([self.workspace, *[c.workspace for c in native]])
         self.shares = self.shares or any([launch[2] for c in native for launch in c.launches])
@@ -268,41 +269,6 @@ class Program:
         if len(self._framed) >= FRAMED:
             self._framed.clear()
         self._framed[id(layout)] = layout, self.workspace, self._idle
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """The records of a resized program; of two threads that ask at once one writes them."""
-            if name not in _LATE:
-                raise AttributeError(f"a program has no {name!r}")
-            known = self.__dict__
-            (words,) = known.setdefault("records", [self._patched()])
-            source, entry = self._source, words.buffer_info()[0]
-            if source is not None:
-                launched = {entry: next(iter(source.launched.values()))}
-                over = bool(source.aliases)
-                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
-                known |= {"segments": [entry], "launched": launched}
-                self._source = None
-            return known[name]
-
-    def _patched(self) -> Words:
-        """The records of the program that it was made from, with its own numbers."""
-        source = self._source
-        if source is None:  # another thread was quicker
-            return self.records[0]
-        words = source.records[0][:]  # all of them at once
-        shown, groups = np.frombuffer(words, np.int64), dict[tuple[int, int], list[int]]()
-        for number in compress(count(), map(is_not, source.code, self.code)):
-            key = id(source.code[number]), id(self.code[number])
-            groups.setdefault(key, []).append(number)
-        for numbers in groups.values():  # kernels that come often have the same numbers
-            new = self.code[numbers[0]]
-            assert isinstance(new, Native), "a program of one call has no host steps"
-            launches = [(self.address(symbol), units, shared, *new.numbers)
-                        for symbol, units, shared in new.launches]  # fmt: skip
-            shown[source.words_of(tuple(numbers))] = launches
-        return words
 
     def words_of(self, items: tuple[int, ...]) -> Array:
         """Where the launches of kernels stand in the records: by item, launch and number."""
@@ -327,10 +293,13 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        addresses = None if poison else self.addresses(inputs)
-        if addresses is None:
+        if poison or not self.entry:
             return self._run(inputs, values, poison)
-        return self.launch(addresses, [values[name] for name in self.names], self.places)
+        addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
+        if 0 in addresses:
+            return self._run(inputs, values, poison)
+        names = self.names
+        return self.launch(addresses, [values[n] for n in names] if names else (), self.places)
 
     def addresses(self, inputs: Sequence[Buffer]) -> list[int] | None:
         """Where inputs are, for a program that is one native call; None if it is not for these."""
@@ -353,8 +322,9 @@ class Program:
             frame = self._idle.pop()
         except IndexError:
             frame = self.frame(False, self.layout)
-        for place, value in zip(places, values, strict=True):
-            frame.words[place] = value
+        if places:
+            for place, value in zip(places, values, strict=True):
+                frame.words[place] = value
         results: list[Buffer] = []
         for _, nbytes, size, shape, dtype, spares in self.made:
             try:  # written out, as a call would be a twentieth of what a replay costs
@@ -687,12 +657,64 @@ class Program:
                 spares.give_back()
 
 
+class LateProgram(Program):
+    """A resized program, until its records are needed; then it is as any other.
+
+    A class with `__getattr__` is slow in all its attributes, which every run asks for.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The records of a resized program; of two threads that ask at once one writes them."""
+            if name not in _LATE:
+                raise AttributeError(f"a program has no {name!r}")
+            known = self.__dict__
+            (words,) = known.setdefault("records", [self._patched()])
+            source, entry = self._source, words.buffer_info()[0]
+            if source is not None:
+                launched = {entry: next(iter(source.launched.values()))}
+                over = bool(source.aliases)
+                known |= {"entry": 0 if over else entry, "in_place_entry": entry if over else 0}
+                known |= {"segments": [entry], "launched": launched}
+                self._source = None
+            self.__class__ = Program
+            return known[name]
+
+    def _patched(self) -> Words:
+        """The records of the program that it was made from, with its own numbers."""
+        source = self._source
+        if source is None:  # another thread was quicker
+            return self.records[0]
+        words = source.records[0][:]  # all of them at once
+        shown = np.frombuffer(words, np.int64)
+        for items, new in self._changes.items():  # kernels that come often have the same numbers
+            launches = [(self.address(symbol), units, shared, *new.numbers)
+                        for symbol, units, shared in new.launches]  # fmt: skip
+            shown[source.words_of(items)] = launches
+        return words
+
+
 Step = Native | Inlined | StepCode
 
 
-def is_alike(old: Any, new: Any) -> bool:
-    """True of launches of as many phases and numbers: their records have one length."""
-    return old is new or signature_of([old]) == signature_of([new]) != (None,)
+Changes: TypeAlias = "Mapping[tuple[int, ...], Native]"  # by the items that have a launch
+
+
+def changes_between(old: Sequence[Any], new: Sequence[Any]) -> Changes | None:
+    """In which launches code differs; None unless they have as many phases and numbers.
+
+    Then records of the one have the length of the other's.
+    """
+    groups: dict[tuple[int, int], list[int]] = {}
+    for item in compress(count(), map(is_not, old, new)):
+        groups.setdefault((id(old[item]), id(new[item])), []).append(item)
+    for first, *_ in groups.values():
+        if signature_of([old[first]]) != signature_of([new[first]]) or (
+            not isinstance(new[first], Native)
+        ):
+            return None
+    return {tuple(items): new[items[0]] for items in groups.values()}
 
 
 def signature_of(code: Iterable[Any]) -> Hashable:

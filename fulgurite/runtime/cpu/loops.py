@@ -21,6 +21,7 @@ from ..control import Looping
 from ..host.device import POISON
 from .frame_layout import Frame, Inlined
 from .pool import POOL, Block
+from .toolchain import loop_function
 
 if TYPE_CHECKING:
     from ..device import Buffer
@@ -139,7 +140,7 @@ class InlineLoop(Inlined):
             words += [COPY, Length.COPY, *[slot(value) for value in copied]]
         length = Length.LOOP + Length.MOVE * len(self.moves) + Length.CARRY * len(self.carries)
         words += [LOOP, length, self.body.segments[0], first, self.count]  # type: ignore[list-item]
-        words += [len(self.moves), len(self.carries)]
+        words += [len(self.moves), len(self.carries), loop_function()]
         return words + [slot(value) for row in (*self.moves, *self.carries) for value in row]
 
     def memory(self, poison: bool) -> tuple[list[int], list[Frame | Block]]:

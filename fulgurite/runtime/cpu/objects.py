@@ -4,7 +4,8 @@ In: `KernelText` kernels and a target. Out: for each a `Native`: functions, unit
 has a digest, over itself, the target and the compiler, that names its functions: so objects never
 clash, and a text that was compiled before, here or (through the disk store) by another process, is
 not compiled again. All texts of one call that are new go through the compiler in one module, or
-where there is much of them in one for each thread.
+where there is much of them in one for each thread. On disk the first of a module has the object,
+after a line of what it holds and needs; all others name it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...codegen.cpu.llvm.compiler import Refusal, compile_objects
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
 from ...codegen.cpu.target import Target
+from ...codegen.cpu.tiling import CORES
 from ...config import current
 from ...core.digest import digest_of
 from ...core.lazy_named_tuple import NamedTuple
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from ...codegen.common.api import KernelText, Launch
 
 PART = 1 << 17  # letters of text that are worth a thread of LLVM: about 50 ms
-THREADED = 1 << 17  # additions in a launch from which sharing it among threads pays
+ENTRY = "a line about an object, then its bytes"  # what the disk has for a text
+THREADED = CORES.shared_work  # additions in a launch from which sharing it among threads pays
 
 
 class PrepackedForm(NamedTuple):
@@ -90,7 +93,7 @@ class Code:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._settings = f"{identity()}\n{target.settings}"
+        self._settings = f"{identity()}\n{target.settings}\n{ENTRY}"
         self.functions: dict[str, int] = {}
         self.compiled = 0  # texts that went through the compiler here
         self.objects: dict[str, Object] = {}  # of each text that is loaded
@@ -134,9 +137,11 @@ class Code:
             needs = sorted({need for digest in part for need in new[digest][1]} - set(part))
             self._load(Object(data, tuple(part), tuple(needs)))
             if store is not None:
-                name = digest_of(data)
-                about = json.dumps({"object": name, "needs": needs, "texts": part}).encode()
-                store.put_many([("object", name, data), *[("kernel", d, about) for d in part]])
+                first, *others = part
+                about = json.dumps({"needs": needs, "texts": part}).encode()
+                named = json.dumps({"first": first}).encode()
+                entries = [("kernel", d, named) for d in others]
+                store.put_many([("kernel", first, about + b"\n" + data), *entries])
 
     def fetch(self, digest: str) -> bool:
         """True if a text's code is in memory, or was loaded from the disk."""
@@ -151,9 +156,11 @@ class Code:
         if store is None or found is None:
             return False
         try:
-            about = json.loads(found)
-            data = store.get("object", about["object"])
-            if data is None or not all([self.fetch(need) for need in about["needs"]]):
+            line, _, data = found.partition(b"\n")
+            about = json.loads(line)
+            if "first" in about:  # whose object may be another one by now
+                return self.fetch(about["first"]) and digest in self.objects
+            if not all([self.fetch(need) for need in about["needs"]]):
                 return False
             self._load(Object(data, tuple(about["texts"]), tuple(about["needs"])))
         except (LoadError, ValueError, KeyError, TypeError) as problem:

@@ -85,8 +85,8 @@ class Block:
     __slots__ = ("__weakref__", "_give_back", "address", "nbytes", "raw")
 
     def __init__(self, raw: Raw, nbytes: int, give_back: Callable[[Raw], None]) -> None:
-        self.raw, self.nbytes, self._give_back = raw, nbytes, give_back
-        self.address = raw.address
+        self.nbytes, self._give_back = nbytes, give_back
+        self.address, self.raw = raw.address, raw
 
     @property
     def __array_interface__(self) -> dict[str, object]:
@@ -98,7 +98,11 @@ class Block:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        self._give_back(self.raw)
+        try:
+            raw = self.raw
+        except AttributeError:  # interrupted while it was made
+            return
+        self._give_back(raw)
 
 
 class BlockBuffer(HostBuffer):
@@ -113,11 +117,11 @@ class BlockBuffer(HostBuffer):
         give_back: Callable[[Raw], None] | None = None,
     ) -> None:  # fmt: skip
         self.exported = None
-        self.raw: Raw | None = raw
         self._address = raw.address
         self._nbytes = nbytes
         self.shape, self.dtype = shape, dtype
         self._give_back = give_back or POOL.give_back
+        self.raw: Raw | None = raw  # at last: `__del__` gives it back
 
     @property
     def array(self) -> Array:
@@ -143,8 +147,12 @@ class BlockBuffer(HostBuffer):
         return self._nbytes
 
     def __del__(self) -> None:
-        if self.raw is not None:
-            self._give_back(self.raw)
+        try:
+            raw = self.raw
+        except AttributeError:  # interrupted while it was made
+            return
+        if raw is not None:
+            self._give_back(raw)
 
 
 class Room:

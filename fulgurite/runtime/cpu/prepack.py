@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary, ref
 from ...codegen.cpu.driver import END, LAUNCH, SLOTS
 from ..derived import DERIVED, Derived
 from ..device import Buffer, is_shared
-from .executor import Program, signature_of
+from .executor import Program, changes_between, signature_of
 from .objects import Native, PrepackedForm
 from .pool import POOL, Block
 
@@ -65,8 +65,26 @@ class HeldInputs:
     def _held(self, executor: Any) -> Any:
         if not isinstance(executor, Program):  # one that has a program for each size, or none
             return executor.held(self) if hasattr(executor, "held") else executor
+        made = self._resized(executor)
+        if made is not None:
+            return made
         code, packed = self._prepacked(executor)
         return self._program(executor, code, packed) if packed else executor
+
+    def _resized(self, program: Program) -> Program | None:
+        """The one of a program that was made from that of other sizes, with the same operands."""
+        before, changes = program.before or (None, {})
+        latest = self._made.get(before()) if before is not None else None
+        if not isinstance(latest, Program) or not latest.packed:
+            return None
+        if any([new.prepacked is not None for new in changes.values()]):
+            return None
+        if any([operand.stale for operand in latest.packed.values()]):
+            return None
+        results = {result[0]: result for result in program.made}
+        return latest.resized(
+            lambda: program.schedule, lambda old: results[old[0]], changes, program.layout
+        )
 
     def _prepacked(self, program: Program) -> tuple[list[Any], dict[int, Derived]]:
         """The code of a program with prepacked forms, and by item the operands of these."""
@@ -129,9 +147,10 @@ class HeldInputs:
         latest, results = self._latest.get(known), {result[0]: result for result in program.made}
         made = None
         if latest is not None and latest.items is program.items and latest.packed == packed:
-            made = latest.resized(
-                lambda: program.schedule, lambda old: results[old[0]], code, program.layout
-            )
+            changes = changes_between(latest.code, code)
+            made = None if changes is None else latest.resized(
+                lambda: program.schedule, lambda old: results[old[0]], changes, program.layout
+            )  # fmt: skip
         if made is None:
             made = Program(
                 program.device, program.schedule, code, program.layout, program.address,

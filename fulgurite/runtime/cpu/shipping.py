@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.cpu.driver import driver_text
+from ...codegen.cpu.driver_loops import loop_text
+from ...codegen.cpu.driver_pool import pool_text
 from ...core.digest import blake2b
 from ..device import DeviceError, Executable
 from .objects import Native, Object
-from .toolchain import code, code_for, driver_digest, workers
+from .toolchain import code, code_for
 
 if TYPE_CHECKING:
     from ...codegen.cpu.target import Target
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
 
 def export_code(made: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
     """The machine code of a plan and of the driver, as members, and what it is for."""
-    workers()
-    driver, target = driver_digest(), code().target
-    known = {**code_for("auto").objects, **code().objects}
+    target, auto = code().target, code_for("auto")
+    parts = _driver(target.arch)
+    auto.have([(auto.digest(text), text, ()) for text in parts])
+    known = {**auto.objects, **code().objects}
     objects: dict[str, Any] = {}
-    stack = [driver, *_digests(made)]
+    stack = [*map(auto.digest, parts), *_digests(made)]
     while stack:
         found = known[stack.pop()]
         name = f"objects/{_digest(found.data)}"
@@ -35,7 +38,7 @@ def export_code(made: Sequence[Executable], members: dict[str, bytes]) -> dict[s
             members[name] = found.data
             stack.extend(found.needs)
     return {
-        "objects": objects, "driver": driver, "launch": _launch(target.arch),
+        "objects": objects, "launch": _launch(target.arch),
         "target": [target.arch, target.vectors, sorted(target.features)],
     }  # fmt: skip
 
@@ -51,7 +54,12 @@ def _digests(made: Sequence[Executable]) -> Iterator[str]:
 
 def _launch(arch: str) -> str:
     """How kernels are launched: code and driver must agree in it."""
-    return _digest(driver_text(arch).encode())
+    return _digest("".join(_driver(arch)).encode())
+
+
+def _driver(arch: str) -> list[str]:
+    """The texts of the driver: here or where the code goes there may be more threads."""
+    return [driver_text(), pool_text(arch), loop_text()]
 
 
 def _digest(data: bytes) -> str:

@@ -12,7 +12,7 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -33,17 +33,17 @@ _FASTCALL = 0x80
 class Workers:
     """The driver's functions and its pool."""
 
-    def __init__(self, functions: dict[str, int], prefix: str = "fulgurite") -> None:
-        """Take the driver's functions, as the loader found them, by how their names begin."""
+    def __init__(
+        self, functions: Mapping[str, int], pool: Callable[[], Mapping[str, int]],
+        prefix: str = "fulgurite",
+    ) -> None:  # fmt: skip
+        """Take the driver's functions by how their names begin; those of the pool when needed."""
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
         self._method = _Method(b"call", functions[f"{prefix}_call"], _FASTCALL, None)
         self.call: Callable[..., int] = make(ctypes.addressof(self._method), None, None)
         self.plain = self.call  # which nobody times
-        word, place = ctypes.c_int64, ctypes.c_void_p
-        start = ctypes.CFUNCTYPE(word, place, word, word)
-        self._start = start(functions[f"{prefix}_start"])
-        self._stop = ctypes.CFUNCTYPE(None, place, word)(functions[f"{prefix}_stop"])
+        self._pool, self._prefix = pool, prefix
         self._fresh()
         os.register_at_fork(after_in_child=self._fresh)
         atexit.register(self.stop)
@@ -74,10 +74,14 @@ class Workers:
     def _more(self, threads: int) -> None:
         import signal  # whose enumerations take longer to make than a small plan to run
 
+        word, place = ctypes.c_int64, ctypes.c_void_p
+        functions = self._pool()
+        start = ctypes.CFUNCTYPE(word, place, word, word)(functions[f"{self._prefix}_start"])
+        self._stop = ctypes.CFUNCTYPE(None, place, word)(functions[f"{self._prefix}_stop"])
         # signals are for the threads that Python knows
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self.count = self._start(self.pool, self.count, threads)
+            self.count = start(self.pool, self.count, threads)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

@@ -99,38 +99,44 @@ def code() -> Code:
 def workers() -> Workers:
     """The driver and its threads."""
 
-    def make() -> Workers:
-        made = code_for("auto")
-        text = driver_text(made.target.arch)
-        try:
-            made.have([(made.digest(text), text, ())])
-        except Refusal as problem:
-            with FORK_LOCK:
-                from . import refusals
-            raise refusals.refused(problem, None) from None
-        return Workers(made.functions)
+    return _WORKERS.get_or_make("", lambda: Workers(_functions(driver_text()), _pool))
 
-    return _WORKERS.get_or_make("", make)
+
+def _functions(text: str) -> Mapping[str, int]:
+    """All functions there are, with those of a part of the driver."""
+    made = code_for("auto")
+    try:
+        made.have([(made.digest(text), text, ())])
+    except Refusal as problem:
+        with FORK_LOCK:
+            from . import refusals
+        raise refusals.refused(problem, None) from None
+    return made.functions
+
+
+def _pool() -> Mapping[str, int]:
+    with FORK_LOCK:
+        from ...codegen.cpu import driver_pool
+    return _functions(driver_pool.pool_text(code_for("auto").target.arch))
+
+
+def loop_function() -> int:
+    """The address of what runs the records of loops."""
+    with FORK_LOCK:
+        from ...codegen.cpu import driver_loops
+    return _functions(driver_loops.loop_text())["fulgurite_loop"]
 
 
 def timed_workers() -> Workers:
     """The driver with a clock and threads of its own, to record launches."""
 
     def make() -> Workers:
-        made = code_for("auto")
         with FORK_LOCK:
             from ...codegen.cpu import timed_driver
-        text = timed_driver.timed_driver_text(made.target.arch)
-        made.have([(made.digest(text), text, ())])
-        return Workers(made.functions, "fulgurite_timed")
+        functions = _functions(timed_driver.timed_driver_text(code_for("auto").target.arch))
+        return Workers(functions, lambda: functions, "fulgurite_timed")
 
     return _WORKERS.get_or_make("timed", make)
-
-
-def driver_digest() -> str:
-    """What the text of the driver is called."""
-    made = code_for("auto")
-    return made.digest(driver_text(made.target.arch))
 
 
 def program(

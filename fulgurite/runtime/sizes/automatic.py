@@ -22,8 +22,8 @@ from ...core.node import Node
 from ...core.ops.collective import COMMUNICATES
 from ...core.ops.leaf import param
 from ...core.rewriting.substitute import substitute
-from ...core.symbolic.polynomial import evaluator
-from ...core.symbolic.sym import Sym, Trace, sized
+from ...core.symbolic.polynomial import Named, evaluator, filler
+from ...core.symbolic.sym import Sym, Trace, sized, varies
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
 from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
@@ -35,7 +35,7 @@ from .recent import RECENT
 from .shapes import STATS, Sample, Shapes
 from .sized_io import dump_sized, key_from, load_sized
 from .sized_store import Line, SizedStore, written_out
-from .specialize import MOST_KNOWN, NoForm, SizedPlan, awkward, numbered, size_key
+from .specialize import MOST_KNOWN, NoForm, SizedPlan, awkward, numbered
 
 if TYPE_CHECKING:
     from ..pipeline import Context
@@ -286,10 +286,9 @@ class SizedGraph:
         self.plans: list[SizedPlan] = []
         self.store: SizedStore | None = None
         self.lock = threading.RLock()
-        shapes = [root.shape for root in roots]
-        keys = [size_key(n) for shape in shapes for n in shape]
-        self._ranks = [len(shape) for shape in shapes]
-        self._sizes = evaluator(keys, self.names)
+        whole: list[Any] = [root.shape for root in roots]
+        shapes = [tuple([Named(n.key) if varies(n) else n for n in shape]) for shape in whole]
+        self._shapes = filler(shapes, self.names)
         self._known: dict[tuple[int, ...], tuple[Plan, list[tuple[int, ...]]]] = {}
 
     def at(self, values: tuple[int, ...], options: Options) -> tuple[Plan, list[tuple[int, ...]]]:
@@ -298,9 +297,7 @@ class SizedGraph:
         if found is None:
             with self.lock:
                 plan = self._plan(values, options)
-                sizes = iter(self._sizes(*values))
-                shapes = [tuple([next(sizes) for _ in range(rank)]) for rank in self._ranks]
-                found = self._known[values] = plan, shapes
+                found = self._known[values] = plan, [*self._shapes(*values)]
                 while len(self._known) > MOST_KNOWN:
                     self._known.pop(next(iter(self._known)))
         return found

@@ -61,8 +61,11 @@ def _may_be_flat(root: Node) -> bool:
     """False of a root whose axes before the first one that is padded have several elements."""
     if root.op is not WHERE or root.src[1].op is not PAD:
         return False
-    place = next((i // 2 for i, n in enumerate(root.src[1].arg) if n), 0)
-    return place == 0 or prod(root.shape[:place]) == 1
+    pads, shape = root.src[1].arg, root.shape
+    if shape and type(shape[0]) is int and shape[0] != 1:  # then only along the first axis
+        return bool(pads[0] or pads[1] or not any(pads))
+    place = next((i // 2 for i, n in enumerate(pads) if n), 0)
+    return prod(shape[:place]) == 1
 
 
 def _grown(root: Node, append: Joined, computed: Callable[[Node], Node]) -> Node | None:
@@ -151,8 +154,10 @@ class Appending:
     def addresses(self, inputs: Sequence[Any]) -> list[int]:
         """Where inputs are; what is strided, and does not grow, is copied for this run."""
         taken = {append.param for append, _, _ in self._made}
-        self._held = [b if i in taken else self._device.contiguous(b) for i, b in enumerate(inputs)]
-        return [b.address for b in self._held]
+        held: list[Any] = [b if b._address or i in taken else self._device.contiguous(b)
+                for i, b in enumerate(inputs)]  # fmt: skip
+        self._held = held
+        return [b._address or b.address for b in held]
 
     def give_up(self) -> None:
         """Nothing was written: who comes next may have the room."""

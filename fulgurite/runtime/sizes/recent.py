@@ -8,13 +8,16 @@ by entry. No key is hashed and none is kept, so a loop whose sizes never come ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from itertools import compress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from ...core.context import Table
-from ...core.symbolic.polynomial import Key, source_of
+from ...core.symbolic.polynomial import Key, Named, filler, has_names
 from ...graph.ir.cache_key import Normal, Structure
 from ...graph.ir.size_key import filled, skeleton_of
+from ...graph.memory.in_place import Append
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -25,12 +28,6 @@ _MOST = 4  # of graphs of one length
 _MOST_LENGTHS = 256
 
 
-class _Named(NamedTuple):
-    """A size that follows from the sizes that vary."""
-
-    expression: Key
-
-
 class Expected:
     """The graphs that one plan is for, and its plans."""
 
@@ -39,16 +36,12 @@ class Expected:
         found, skeleton = member.fit, skeleton_of(structure)[0]
         sizes: list[Any] = list(member.sample.sizes)
         for place, expression in zip(found.places, found.expressions, strict=True):
-            sizes[place] = _Named(expression)
+            sizes[place] = Named(expression)
         entries = filled(skeleton, sizes)
-        self.places = [place for place, entry in enumerate(entries) if _varies(entry)]
-        self.structure = structure
-        known: dict[str, Any] = {"min": min}
-        texts = [_source(entries[place], known) for place in self.places]
-        names = ", ".join(found.names)
-        self._entries: Callable[..., list[Hashable]] = eval(
-            f"lambda {names}: [{', '.join(texts)}]", known
-        )
+        vary = [has_names(entry) for entry in entries]
+        self._fixed, self._varying = _getter(vary, False), _getter(vary, True)
+        self._known = self._fixed(structure)
+        self._entries = filler([*compress(entries, vary)], found.names)
         reads = [_where(entries, (((name,), 1),)) for name in found.names]
         self._values: Callable[[Structure], tuple[Any, ...]] = eval(
             f"lambda e: ({''.join([f'{read}, ' for read in reads])})"
@@ -62,35 +55,26 @@ class Expected:
             return None
         if not all([type(n) is int and n >= 2 for n in values]):
             return None
-        expected = list(self.structure)
-        for place, entry in zip(self.places, self._entries(*values), strict=True):
-            expected[place] = entry
-        if tuple(expected) != normal.structure:
+        structure = normal.structure
+        if self._varying(structure) != self._entries(*values):
+            return None
+        if self._fixed(structure) != self._known:
             return None
         return values if self.member.agrees(normal.constants, values) else None
 
 
-def _varies(entry: Any) -> bool:
-    return type(entry) is _Named or (type(entry) is tuple and any(map(_varies, entry)))
-
-
-def _source(value: Any, known: dict[str, Any]) -> str:
-    """An entry as Python: sizes by their names, and whatever is no number or tuple by one."""
-    if type(value) is _Named:
-        return source_of(value.expression)
-    if type(value) is int:
-        return repr(value)
-    if type(value) is tuple and _varies(value):
-        return f"({''.join([f'{_source(part, known)}, ' for part in value])})"
-    name = f"v{id(value)}"
-    known[name] = value
-    return name
+def _getter(vary: Sequence[bool], which: bool) -> Callable[[Structure], Structure]:
+    """A function that takes the entries that vary, or those that do not, out of a structure."""
+    places = [place for place, varies in enumerate(vary) if varies is which]
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda structure: tuple([structure[place] for place in places])
 
 
 def _where(entries: Any, key: Key, path: str = "e") -> str:
     """Where a size stands by itself: the Python that reads it."""
     for place, part in enumerate(entries):
-        if type(part) is _Named and part.expression == key:
+        if type(part) is Named and part.expression == key:
             return f"{path}[{place}]"
         if type(part) is tuple and (found := _where(part, key, f"{path}[{place}]")):
             return found
@@ -102,6 +86,18 @@ class Recent:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Hashable, ...], tuple[Expected, ...]] = {}
+        # by the length of graphs: the roots that the latest one went on behind inputs, all it has
+        self._appends: dict[int, tuple[Append, ...]] = {}
+
+    def appends(self, normal: Normal) -> tuple[Append, ...]:
+        """What the latest graph of this length appended: that of an equal structure does, too."""
+        return self._appends.get(len(normal.structure), ())
+
+    def appended(self, normal: Normal, appends: tuple[Append, ...]) -> None:
+        """Note what a graph appended."""
+        self._appends[len(normal.structure)] = appends
+        while len(self._appends) > _MOST_LENGTHS:
+            self._appends.pop(next(iter(self._appends)), None)
 
     def find(
         self, normal: Normal, about: tuple[Hashable, ...]
@@ -130,6 +126,7 @@ class Recent:
     def clear(self) -> None:
         """Forget all of them."""
         self._known.clear()
+        self._appends.clear()
 
 
 RECENT = Table(Recent)

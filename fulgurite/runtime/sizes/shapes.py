@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...core.cache import Cache, Stats
 from ...core.context import Table
+from ...core.lazy_named_tuple import NamedTuple
 from ...graph.ir.size_key import Sizes
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from operator import le
 from typing import Any, TypeAlias
 
+from ..._lazy import FORK_LOCK
 from ...codegen.common.api import KernelText
 from ...core.node import Node, make, remember
 from ...core.symbolic.polynomial import Key, evaluator
@@ -167,17 +168,24 @@ def _launch(form: Form, values: tuple[int, ...]) -> Executable:
 
 def _launched(native: Any, numbers: Sequence[int]) -> Any:
     """Launches with these numbers: units and work of phases, workspace, and what kernels read."""
-    from ..cpu.objects import shared
-
+    is_shared = _rule_of_sharing()
     phases = numbers[: 2 * len(native.launches)]
     launches = [
-        (symbol, units, shared(units, work))
+        (symbol, units, is_shared(units, work))
         for (symbol, _, _), units, work in zip(
             native.launches, phases[::2], phases[1::2], strict=True
         )
     ]
     workspace, *rest = numbers[len(phases) :]
     return native._replace(launches=tuple(launches), workspace=workspace, numbers=tuple(rest))
+
+
+@cache
+def _rule_of_sharing() -> Callable[[int, int], int]:
+    """What says whether the units of a launch are shared: looked up once, as it is asked often."""
+    with FORK_LOCK:
+        from ..cpu.objects import shared
+    return shared
 
 
 def _keys(rendered: KernelText) -> list[Key]:
@@ -287,6 +295,12 @@ class SizedPlan:
         self.at_sizes = ScheduleOfSizes(schedule, self.names)
         self._varying: list[SizedKernel] | None = None  # kernels whose launches depend on sizes
         self._steady: dict[SizedKernel, Executable] = {}  # the launches of the others
+        self._items: dict[SizedKernel, tuple[int, ...]] = {
+            kernel: tuple([i for i, k in enumerate(self.kernels) if k is kernel])
+            for kernel in self.distinct
+        }
+        # the latest plan of one call, what it is found by, and the forms of its launches that vary
+        self._again: tuple[Plan, Hashable, list[tuple[tuple[int, ...], Any]]] | None = None
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._latest: dict[Hashable, Plan] = {}  # by the launches of its kernels
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes with room to grow
@@ -349,30 +363,58 @@ class SizedPlan:
 
     def _made(self, values: tuple[int, ...]) -> Plan:
         """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
-        from ..cpu.executor import Program, signature_of
+        again = self._made_again(values)
+        if again is not None:
+            return again
+        from ..cpu.executor import Program, changes_between, signature_of
 
-        known = self._launches(values)
+        forms, known = self._launches(values)
         code: Any = [known[kernel] for kernel in self.kernels]
         layout = self._laid_out(values)
-        of_sizes = self.at_sizes  # not this plan: nothing holds itself
         signature = signature_of(known.values())
         latest = self._latest.get(signature)
+        plan: Plan | None = None
         if latest is not None and isinstance(latest.executor, Program):
-            executor: Any = latest.executor.resized(
-                lambda: of_sizes.at(values), of_sizes.results_at(values), code, layout
-            )
-            if executor is not None:
-                made = PlanOfSizes(self.device, of_sizes, layout, executor)
-                self._latest[signature] = made
-                return made
-        schedule = self.at_sizes.at(values)
-        plan = link(schedule, self.at_sizes.kernels_of(code), layout, get_device(self.device))
-        plan.shared = True
+            changes = changes_between(latest.executor.code, code)
+            plan = None if changes is None else self._resized(latest, values, changes, layout)
+        if plan is None:
+            schedule = self.at_sizes.at(values)
+            plan = link(schedule, self.at_sizes.kernels_of(code), layout, get_device(self.device))
+            plan.shared = True
         self._latest[signature] = plan
+        varying = [(self._items[k], form) for k, form in forms.items() if k not in self._steady]
+        is_one = isinstance(plan.executor, Program) and None not in forms.values()
+        self._again = (plan, signature, varying) if is_one else None
         return plan
 
-    def _launches(self, values: tuple[int, ...]) -> dict[SizedKernel, Executable]:
-        """The code of every kernel for sizes; where it depends on none it is worked out once."""
+    def _made_again(self, values: tuple[int, ...]) -> Plan | None:
+        """The latest plan with the numbers of other sizes, if its forms are for them, too."""
+        if self._again is None:
+            return None
+        latest, signature, varying = self._again
+        if not all([form.accepts(*values) for _, form in varying]):
+            return None
+        changes = {items: _launch(form, values) for items, form in varying}
+        made = self._resized(latest, values, changes, self._laid_out(values))
+        if made is not None:
+            self._latest[signature] = made
+            self._again = made, signature, varying
+        return made
+
+    def _resized(
+        self, latest: Plan, values: tuple[int, ...], changes: Any, layout: Layout
+    ) -> Plan | None:
+        """A plan of one call with other launches for other sizes."""
+        of_sizes = self.at_sizes  # not this plan: nothing holds itself
+        executor: Any = latest.executor.resized(  # type: ignore[attr-defined]
+            lambda: of_sizes.at(values), of_sizes.results_at(values), changes, layout
+        )
+        return None if executor is None else PlanOfSizes(self.device, of_sizes, layout, executor)
+
+    def _launches(
+        self, values: tuple[int, ...]
+    ) -> tuple[dict[SizedKernel, Form | None], dict[SizedKernel, Executable]]:
+        """The code of every kernel for sizes, and its form, but of those that depend on none."""
         varying = self.distinct if self._varying is None else self._varying
         forms = {kernel: kernel.form(values) for kernel in varying}
         if None in forms.values():
@@ -382,7 +424,7 @@ class SizedPlan:
         if self._varying is None:
             self._steady = {k: found[k] for k, form in forms.items() if form and form.is_steady}
             self._varying = [kernel for kernel in self.distinct if kernel not in self._steady]
-        return {**self._steady, **found}
+        return forms, {**self._steady, **found}
 
     def _laid_out(self, values: tuple[int, ...]) -> Layout:
         """Places in an arena with some room: sizes that grow step by step keep their places."""

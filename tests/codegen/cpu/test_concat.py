@@ -114,3 +114,18 @@ def test_an_axis_that_falls_apart_is_cut_between_steps_of_its_outermost_one() ->
     odd = fg.concat([fg.from_numpy(large)[:, :2399], view], 1).contiguous()  # between two steps
     (found,), _ = run(odd, seed=3)
     np.testing.assert_array_equal(found, np.concatenate([large[:, :2399], wanted], 1))
+
+
+@pytest.mark.parametrize("by", [1, 3, -1])
+def test_a_few_short_runs_beside_long_ones_are_copied_one_by_one(by: int) -> None:
+    for shape, axis in (((40, 500), 1), ((6, 7, 90), 2), ((5, 4, 60, 8), 2)):
+        x = np.random.default_rng(abs(by)).standard_normal(shape).astype(np.float32)
+        rolled = fg.roll(fg.from_numpy(x), by, axis).contiguous()
+        assert concats(*lowered(rolled)) is not None
+        (found,), _ = run(rolled, seed=1)
+        np.testing.assert_array_equal(found, np.roll(x, by, axis))
+
+
+def test_many_short_runs_are_left_to_lanes() -> None:
+    x = fg.from_numpy(np.zeros((50, 6), np.float32))
+    assert concats(*lowered(fg.roll(x, 2, 1).contiguous())) is None

@@ -3,6 +3,7 @@
 import pytest
 
 from fulgurite.codegen.cpu.driver import driver_text
+from fulgurite.codegen.cpu.driver_pool import pool_text
 from fulgurite.codegen.cpu.timed_driver import timed_driver_text
 
 pytestmark = pytest.mark.device("none")
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.device("none")
 def test_the_driver_with_a_clock_is_the_driver_and_has_names_of_its_own(
     arch: str, system: str, clock: int
 ) -> None:
-    plain, timed = driver_text(arch, system), timed_driver_text(arch, system)
+    plain, timed = driver_text() + pool_text(arch, system), timed_driver_text(arch, system)
     assert f"@clock_gettime(i32 {clock}," in timed and "clock_gettime" not in plain
     assert "@fulgurite_timed_call" in timed and "@fulgurite_call" not in timed
     assert "$" not in timed

@@ -129,6 +129,14 @@ def test_masks_choose_elements_and_realize_only_the_mask() -> None:
     assert not chosen.is_realized
 
 
+@pytest.mark.parametrize("shape, masked", [((4, 0), 1), ((2, 4, 1, 0), 2), ((0, 0, 3), 2)])
+def test_masks_choose_from_what_has_no_elements(shape: tuple[int, ...], masked: int) -> None:
+    array = np.zeros(shape, np.float32)
+    mask = np.ones(shape[:masked], bool)
+    for key in (mask, fg.Tensor(mask)):
+        same_bits(fg.Tensor(array)[key], array[mask])
+
+
 def test_a_range_is_an_array() -> None:
     same_bits(X[range(2), range(1, 3)], VALUES[range(2), range(1, 3)])
 

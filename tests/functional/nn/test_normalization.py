@@ -97,6 +97,17 @@ def test_training_needs_no_running_statistics() -> None:
     np.testing.assert_allclose(got.output.numpy(), normal(values(4, 3), (0,)), rtol=1e-10)
 
 
+def test_an_empty_batch_leaves_running_statistics_as_they_were() -> None:
+    for jitted in (False, True):
+        norm = fg.nn.BatchNorm2d(3)
+        step = fg.jit(norm) if jitted else norm
+        step(fg.ones((2, 3, 4, 4)))
+        before = [norm.state_dict()[name].tolist() for name in ("running_mean", "running_var")]
+        assert step(fg.ones((0, 3, 4, 4))).shape == (0, 3, 4, 4)
+        after = [norm.state_dict()[name].tolist() for name in ("running_mean", "running_var")]
+        assert after == before
+
+
 def test_running_statistics_carry_no_gradient() -> None:
     def loss(x: fg.Tensor) -> fg.Tensor:
         got = fg.batch_norm(x, fg.zeros(3, "float64"), fg.ones(3, "float64"), training=True)

@@ -9,7 +9,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.aot.schedule import schedule
 from fulgurite.graph.fusion.machine import work_of
-from fulgurite.graph.fusion.store_views import WHY, _Views
+from fulgurite.graph.fusion.store_views import TURNS, WHY, _Views
 
 pytestmark = pytest.mark.device("hosts")
 
@@ -149,3 +149,31 @@ def test_what_a_store_does_not_change_is_not_priced_again(monkeypatch: pytest.Mo
     places = stored(fg.grad(block)(given(2, 16, 24, 24, seed=9)))
     assert places
     assert len(asked) <= 8 * layers  # for each layer anew it would grow with their square
+
+
+def transposed(size: int, window: int = 2) -> fg.Tensor:
+    weights = given(32, 16, window, window, seed=1)
+    return fg.relu(fg.conv_transpose2d(given(1, 32, size, size), weights, stride=window))
+
+
+def test_a_product_whose_results_take_turns_is_stored_in_its_own_order() -> None:
+    """Windows that do not meet: places of the picture and of the window are neighbours by turns."""
+    found = schedule(transposed(32))
+    assert [(i.kernel.kind, i.reason == TURNS) for i in found.items] == [
+        ("contract", False), ("map", True)
+    ]  # fmt: skip
+    assert [work_of(i.kernel).gathered for i in found.items] == [0, 0]
+    assert len(schedule(transposed(4)).items) == 1  # another kernel would take longer
+    heads = fg.moveaxis((given(64, 48) @ given(48, 96, seed=1)).reshape((64, 4, 24)), 0, 1)
+    assert len(schedule(heads.contiguous()).items) == 1  # rows of 24 are vectors
+    few = fg.moveaxis(fg.conv2d(given(1, 64, 60, 80), given(6, 64, 1, 1, seed=1)), 1, -1)
+    assert len(schedule(few.reshape((-1, 2)) * 2).items) == 1  # all columns of a row are neighbours
+
+
+@pytest.mark.parametrize("window", [2, 3, 5])
+@pytest.mark.parametrize("size", [7, 33])
+def test_results_that_take_turns_are_right(size: int, window: int) -> None:
+    x, w = given(2, 32, size, size), given(32, 16, window, window, seed=1)
+    found = fg.conv_transpose2d(x, w, stride=window).numpy()
+    spread = np.einsum("nchw,coij->nohiwj", x.numpy().astype(float), w.numpy().astype(float))
+    np.testing.assert_allclose(found, spread.reshape(found.shape), rtol=2e-5, atol=2e-5)

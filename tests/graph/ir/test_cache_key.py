@@ -91,7 +91,7 @@ def test_origins_scopes_and_tags_are_not_in_the_key() -> None:
     with scope("elsewhere"):
         other = build.apply(ADD, b, b)
     assert key(build.apply(ADD, a, a)) == key(other)
-    assert key(make(ADD, float32, (a, a), tag="t")) == key(a + a)
+    assert key(make(ADD, float32, (a, a), None, "t")) == key(a + a)
 
 
 def test_bound_values_are_not_in_the_key_but_bounds_are() -> None:

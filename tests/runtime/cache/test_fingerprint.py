@@ -33,11 +33,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache", BIG)
-
-
 def now_of(package: Path, store: Store) -> str | None:
     return fingerprint_of(str(package), store, time.time_ns() + 10**12)
 
@@ -118,8 +113,10 @@ def test_a_list_of_the_whole_package_says_what_plans_depend_on_too(
     for known in ({}, {loaded: plain}):
         assert fingerprint_of(fingerprint.PACKAGE, store, loaded, True) not in (plain, None)
         assert fingerprint._parts == known
-    monkeypatch.setattr(os, "stat", lambda *_: pytest.fail("asked again"))
-    assert fingerprint.fingerprint(store, loaded) == plain
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", lambda *_, **__: pytest.fail("asked again"))
+        found = fingerprint.fingerprint(store, loaded)
+    assert found == plain
 
 
 def test_files_that_come_or_go_are_seen_where_folders_are_not_listed(

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -306,7 +307,7 @@ def test_host_functions_reach_the_disk_only_by_a_registered_name(tmp_path: Path)
         assert key_of(normalize([z.node])) is None
     index = next(tmp_path.rglob("index.sqlite"), None)
     if index is not None:
-        with sqlite3.connect(index) as rows:
+        with closing(sqlite3.connect(index)) as rows:
             kinds = [kind for (kind,) in rows.execute("select kind from entries")]
         assert "plan" not in kinds
 

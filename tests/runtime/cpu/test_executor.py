@@ -1,5 +1,7 @@
 """Tests of fulgurite/runtime/cpu/executor.py and tiny.py: one native call, and none at all."""
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.host.tiny import TinyExecutor
+from fulgurite.runtime.realize import storage_of
 from fulgurite.tensor import wrap
 
 pytest.importorskip("llvmlite")
@@ -49,6 +52,41 @@ def test_a_hundred_kernels_are_one_native_call() -> None:
     for n in range(100):
         expected = expected * np.float32(1.5) if n % 2 else expected - np.float32(1.0)
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def calls_of(work: Callable[[], object]) -> list[str]:
+    """The names of what a call calls, in Python and in C."""
+    found: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_name)
+        elif event == "c_call":
+            found.append(argument.__name__)
+
+    work()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found[:-1]  # setprofile itself
+
+
+@pytest.mark.device("none")
+def test_a_replay_calls_little_besides_the_driver() -> None:
+    """Each call is a twentieth of a microsecond, of two; attributes must be quick as well."""
+    with fg.config(fuse=False, **NATIVE):
+        a = fg.ones(64).realize()
+        held = fg.schedule(a * 2 + a)
+        plan = held.compile()
+        inputs = [storage_of(buffer) for buffer in held.only_part.normal.buffers]  # type: ignore[union-attr]
+        for _ in range(5):
+            held.run()
+        below, whole = calls_of(lambda: plan.run(inputs)), calls_of(held.run)
+    assert below.count("call") == whole.count("call") == 1, "the driver"
+    assert len(below) <= 16 and len(whole) <= 24, (below, whole)
+    assert "__getattr__" not in dir(linked(held)), "the interpreter specialises no such class"
 
 
 def test_host_steps_split_a_program_and_share_its_memory() -> None:

@@ -1,21 +1,72 @@
-"""Tests of fulgurite/runtime/cpu/objects.py: texts in parts, one object for each."""
+"""Tests of fulgurite/runtime/cpu/objects.py: texts in parts, and what the disk has of them."""
 
+import ctypes
 from pathlib import Path
 
 import pytest
 
 import fulgurite as fg
 from fulgurite.codegen.cpu.target import target
-from fulgurite.runtime.cpu.objects import PART, Code, _parts
+from fulgurite.config import current
+from fulgurite.runtime.cache.disk import store_for
 
 pytest.importorskip("llvmlite")
 from fulgurite.codegen.cpu.llvm.compiler import Refusal
+from fulgurite.runtime.cpu.objects import PART, Code, _parts
+
+pytestmark = pytest.mark.device("none")
+
+
+def text(name: str, number: int = 0) -> str:
+    """A function that stores a number."""
+    return f"define void @{name}(ptr %a) {{\n  store i64 {number}, ptr %a\n  ret void\n}}\n"
+
+
+def have(texts: list[str]) -> tuple[Code, list[str]]:
+    """A table that compiles or finds some texts, and what it calls them."""
+    code = Code(target("auto"))
+    digests = [code.digest(one) for one in texts]
+    code.have([(digest, one, ()) for digest, one in zip(digests, texts, strict=True)])
+    return code, digests
+
+
+def test_a_text_is_one_entry_and_of_several_the_first_has_the_object(tmp_path: Path) -> None:
+    a, b, c = (text("kernel", n) for n in range(3))
+    with fg.config(cache_dir=str(tmp_path), disk_cache=True):
+        store = store_for(current())
+        assert store is not None
+        have([a])
+        assert [kind for kind, _ in store.entries()] == ["kernel"]
+        made, digests = have([b, c])
+        assert made.compiled == 2 and len(store.entries()) == 3
+        sizes = [len(store.get("kernel", digest) or b"") for digest in digests]
+        assert sizes[0] > 300 > sizes[1]
+        for wanted in ([c], [b], [c, a, b]):
+            found, names = have(wanted)
+            assert found.compiled == 0, "another process finds them"
+            assert all(f"k{name}" in found.functions for name in names)
+
+
+def test_a_text_whose_object_is_gone_or_was_compiled_anew_is_compiled_again(tmp_path: Path) -> None:
+    a, b, c = (text("kernel", n) for n in range(3))
+    with fg.config(cache_dir=str(tmp_path), disk_cache=True):
+        store = store_for(current())
+        assert store is not None
+        _, (first, second) = have([a, b])
+        other = Code(target("auto"))
+        new = {other.digest(c): c, first: a}  # of a process that knew neither
+        other._compile({d: (t.replace("@kernel", f"@k{d}"), []) for d, t in new.items()})
+        found, _ = have([b])
+        assert found.compiled == 1 and second in found.objects
+        found, _ = have([b])
+        assert found.compiled == 0
+
 
 LIBRARY = "define i64 @fulgurite_seven() {\n  ret i64 7\n}\n"
 CALLS = "declare i64 @fulgurite_seven()\n"
 
 
-def text(number: int, letters: int = 0) -> str:
+def calling(number: int, letters: int = 0) -> str:
     """A function that calls the library's, with a remark of some length."""
     body = f"  %a = call i64 @fulgurite_seven()\n  %b = add i64 %a, {number}\n  ret i64 %b\n"
     return f"define i64 @kernel() {{\n{body}}}\n{CALLS};{'x' * letters}\n"
@@ -33,11 +84,11 @@ def test_texts_are_shared_among_threads_when_there_is_much_of_them() -> None:
 
 
 def test_parts_call_the_library_of_the_first_here_and_from_the_disk(tmp_path: Path) -> None:
-    import ctypes
-
     with fg.config(threads=3, cache_dir=str(tmp_path), disk_cache=True):
         made = Code(target("auto"))
-        wanted = [(made.digest(t), t, (LIBRARY,)) for t in [text(i, PART // 2) for i in range(9)]]
+        wanted = [
+            (made.digest(t), t, (LIBRARY,)) for t in [calling(i, PART // 2) for i in range(9)]
+        ]
         made.have(wanted)
         assert len({id(made.objects[digest]) for digest, _, _ in wanted}) == 3
         for again in (made, Code(target("auto"))):
@@ -51,7 +102,7 @@ def test_parts_call_the_library_of_the_first_here_and_from_the_disk(tmp_path: Pa
 def test_a_refused_text_of_any_part_is_named() -> None:
     with fg.config(threads=3, disk_cache=False):
         made = Code(target("auto"))
-        texts = [text(i, PART) for i in range(5)]
+        texts = [calling(i, PART) for i in range(5)]
         texts[3] = texts[3].replace("ret i64", "ret i63")
         with pytest.raises(Refusal) as caught:
             made.have([(made.digest(t), t, (LIBRARY,)) for t in texts])

@@ -17,6 +17,7 @@ from fulgurite.runtime.cpu.pool import (
     IDLE,
     POOL,
     SLAB,
+    Block,
     BlockBuffer,
     MemoryPool,
     Spares,
@@ -206,3 +207,9 @@ def test_memory_of_results_that_outlive_their_program_comes_back_to_the_pool() -
     assert POOL.stats.used > pool_before
     del held
     assert POOL.stats.used == pool_before
+
+
+def test_what_was_interrupted_while_it_was_made_goes_without_a_word() -> None:
+    kinds: tuple[Any, ...] = (Block, BlockBuffer)
+    for kind in kinds:
+        kind.__new__(kind).__del__()

@@ -14,9 +14,10 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.aot.schedule import TensorSchedule
+from fulgurite.codegen.cpu.target import target
 from fulgurite.codegen.cpu.tiling import GEMM
-from fulgurite.runtime.cpu.executor import Program
-from fulgurite.runtime.cpu.objects import dump, restored
+from fulgurite.runtime.cpu.executor import Program, changes_between
+from fulgurite.runtime.cpu.objects import Native, dump, restored
 from fulgurite.runtime.derived import DERIVED, DerivedValues
 
 pytestmark = pytest.mark.device("cpu")
@@ -173,7 +174,9 @@ def test_fewer_launches_and_less_workspace_where_tiles_shared_what_was_packed() 
     plain_runs(schedule, 3)
     (program,) = [m for m in held(schedule)._made.values() if isinstance(m, Program)]
     plain = schedule.plans[0].executor
-    assert launches(program) == launches(plain) - 1 and program.workspace < plain.workspace
+    assert launches(program) == 1 and program.workspace <= plain.workspace
+    if target().cores == 1:  # tiles for many cores pack for themselves
+        assert launches(plain) == 2 and program.workspace < plain.workspace
 
 
 def test_an_assigned_weight_is_read_as_it_is_now() -> None:
@@ -394,3 +397,44 @@ def test_a_program_of_other_sizes_writes_records_when_it_runs_and_once() -> None
         np.testing.assert_allclose(
             plain.array, np.tanh(whole[:rows] @ w.numpy()), rtol=1e-4, atol=1e-5
         )
+
+
+def test_programs_of_other_sizes_are_made_of_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of two sizes changes, and with packed weights as without."""
+    made: list[int] = []
+    begin = Program.__init__
+
+    def counted(self: Program, *args: Any, **more: Any) -> None:
+        made.append(1)
+        begin(self, *args, **more)
+
+    v, w = weight(K, N), weight(K, N, seed=5)
+    f = fg.jit(lambda x, y: (fg.softmax(x @ v), fg.tanh(y @ w).sum(axis=0)))
+
+    def check(m: int, n: int) -> None:
+        x, y = array(m, K), array(n, K, seed=4)
+        found = [t.numpy() for t in f(fg.Tensor(x), fg.Tensor(y))]
+        powers = np.exp(x @ v.numpy())
+        wanted = powers / powers.sum(axis=1, keepdims=True), np.tanh(y @ w.numpy()).sum(axis=0)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
+
+    for m, n in ((40, 60), (41, 61), (42, 63), (43, 64), (44, 66)):
+        check(m, n)
+    monkeypatch.setattr(Program, "__init__", counted)
+    for m, n in ((45, 66), (46, 66), (46, 67), (47, 68), (40, 60), (46, 67), (50, 51), (50, 70)):
+        check(m, n)
+    assert not made
+    w.assign(w * 2)
+    check(51, 71)
+    check(52, 71)
+
+
+def test_launches_in_which_code_differs_are_groups_of_items() -> None:
+    plain = Native("a", (("f", 1, 0),), (), (1, 2), 0)
+    more, longer = plain._replace(numbers=(3, 4)), plain._replace(numbers=(3, 4, 5))
+    other = plain._replace(digest="b")
+    old, new = [plain, other, plain, plain], [more, other, more, plain]
+    assert changes_between(old, new) == {(0, 2): more}
+    assert changes_between(old, old) == {}
+    assert changes_between(old, [longer, other, more, plain]) is None

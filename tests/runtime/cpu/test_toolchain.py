@@ -1,6 +1,10 @@
 """Tests of fulgurite/runtime/cpu/toolchain.py: one table of native code for all threads."""
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,3 +72,41 @@ def test_threads_that_compile_and_run_at_once_get_right_answers() -> None:
 
     fg.clear_caches()
     assert all(together(6, work))
+
+
+PARTS = """
+import numpy, fulgurite as fg
+from fulgurite.runtime.cpu import toolchain
+
+def parts():
+    known = toolchain.code_for("auto").functions
+    return [n for n in ("call", "start", "loop") if f"fulgurite_{n}" in known]
+
+def scanned(c, x):
+    return c * x + x, c
+
+x = fg.Tensor(numpy.ones((64, 64), "float32"))
+assert (x * 3 + 2).sum().item() == 5 * 64 * 64
+print(*parts(), end=";")
+assert fg.scan(scanned, x[0], x)[0].sum().item() == 65 * 64
+print(*parts(), end=";")
+with fg.config(threads=2):
+    y = fg.Tensor(numpy.ones((1024, 512), "float32"))
+    assert (y * 3 + 2).sum().item() == 5 * 1024 * 512
+print(*parts())
+"""
+
+
+@pytest.mark.device("none")
+def test_threads_and_loops_of_the_driver_are_compiled_when_first_needed(tmp_path: Path) -> None:
+    """Together they are three quarters of its text, and most first kernels need neither."""
+    environment = {
+        **os.environ, "FULGURITE_CACHE_DIR": str(tmp_path), "FULGURITE_DEVICE": "cpu",
+        "FULGURITE_TIER": "native", "FULGURITE_THREADS": "1",
+    }  # fmt: skip
+    for _ in range(2):  # the second process finds each part on disk
+        found = subprocess.run(
+            [sys.executable, "-c", PARTS], env=environment, text=True, capture_output=True,
+            check=True,
+        )  # fmt: skip
+        assert found.stdout.strip() == "call;call loop;call start loop"

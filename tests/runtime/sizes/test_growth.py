@@ -12,7 +12,11 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import BoundsError
+from fulgurite.functional.array import movement
+from fulgurite.functional.nn import activation
+from fulgurite.functional.template import memo_of
 from fulgurite.runtime.cpu import pool
+from fulgurite.runtime.sizes import growth
 
 pytestmark = pytest.mark.device("cpu")
 WIDTH = 2048
@@ -354,3 +358,53 @@ def test_a_loop_compiles_within_its_first_steps() -> None:
             x, y = step(x, fg.Tensor(CUBE[:, i : i + 1]))
             fg.realize(x, y)
             assert i < 105 or fg.cache_stats()["schedule"]["misses"] == before
+
+
+def test_a_loop_that_is_known_is_recognized_by_its_key_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No function is run for its nodes, no root looked at for what it appends."""
+    looked: list[int] = []
+    appends_of = growth.appends_of
+
+    def counted(*args: Any) -> Any:
+        looked.append(1)
+        return appends_of(*args)
+
+    monkeypatch.setattr(growth, "appends_of", counted)
+    x = stepped(appended, CUBE, 1, 100, 110)
+    memos = [memo_of(function) for function in (movement.concat, activation.softmax)]
+    before = [memo.made for memo in memos]
+    looked.clear()
+    for i in range(110, 130):
+        x, y = appended(x, fg.Tensor(CUBE[:, i : i + 1]))
+        fg.realize(x, y)
+    assert not looked and [memo.made for memo in memos] == before
+    assert all([memo.filled >= 20 for memo in memos])
+    np.testing.assert_array_equal(x.numpy(), doubled_from(CUBE, 1, 100, 130))
+
+
+def test_a_known_structure_appends_only_where_it_may() -> None:
+    stepped(appended, CUBE, 1, 100, 110)
+    # memory that was never concatenated has no room
+    x, y = appended(fg.Tensor(CUBE[:, :110]).realize(), fg.Tensor(CUBE[:, 110:111]))
+    fg.realize(x, y)
+    assert memory(x).address  # in order
+    np.testing.assert_array_equal(x.numpy(), doubled_from(CUBE, 1, 110, 111))
+    # a root that a gradient looks at keeps its expression
+    grew = stepped(appended, CUBE, 1, 100, 112)
+    row = fg.Tensor(CUBE[:, 112:113], requires_grad=True)
+    x, y = appended(grew, row)
+    fg.realize(x, y)
+    x.sum().backward()
+    assert row.grad is not None
+    np.testing.assert_array_equal(row.grad.numpy(), np.full_like(CUBE[:, 112:113], 2))
+    np.testing.assert_array_equal(x.numpy(), doubled_from(CUBE, 1, 100, 113))
+    # and two that go on from one value are two, known or not
+    rows = [fg.Tensor(CUBE[:, i : i + 1]) for i in (120, 130)]
+    both = [appended(grew, row) for row in rows]
+    for pair in both:
+        fg.realize(*pair)
+    for (x, _), i in zip(both, (120, 130), strict=True):
+        np.testing.assert_array_equal(x.numpy()[:, -1:], CUBE[:, i : i + 1] * 2)
+        np.testing.assert_array_equal(x.numpy()[:, :-1], grew.numpy())

@@ -15,7 +15,7 @@ from ....core.dtype import DType
 from ....kernel.contract.im2col import SLOTS
 from ...common.api import FIRST
 from ..gemm.microkernel import Module, Registers, defined, named, transpose
-from ..gemm.tile import LibraryFunction, Tile
+from ..gemm.tile import MICROKERNEL_TYPES, RUNS_TYPES, LibraryFunction, Tile
 from ..gemm.widen import pack_vnni
 from .pack_im2col import Im2colPacker, lanes_function
 from .view_args import PACK_KINDS, ViewOperands, pack_dtypes
@@ -43,13 +43,47 @@ class _Tile(Tile):
     in_rows = ("dense", "rows")
     fuses_packing = False
 
+    def __init__(self, t: LibraryFunction, views: ViewOperands) -> None:
+        super().__init__(t, {"left": "%move", "right": "%move"})
+        self.views, self.in_windows = views, self.goes("left", "windows")
+
     def columns(self, found: dict[str, str], k: str) -> list[str]:
         f = self.f
         return [found["right"], f.number(("own", "right")), f.number(("k", "right"))]
 
-    def write_all(self, views: ViewOperands) -> None:
-        """All blocks of k, packed or swept over."""
+    def multiply_panel(self, function: str, operands: list[str]) -> None:
+        """The same for rows of windows that are read in place, one row of an image at a time."""
         t, f, e = self.t, self.f, self.f.e
+        _, own, k, right, across, sums, width, depth, rows, *rest = operands
+        wide = f.number((("outer", "size", SLOTS - 1), "left"))
+        top = f.divided(self.begin["left"], wide)[0]
+
+        def one(number: str, _: list[str]) -> list[str]:
+            place, index = "0", f.add(top, number)
+            for slot in reversed(range(SLOTS - 1)):
+                at = index
+                if slot:
+                    index, at = f.divided(index, f.number((("outer", "size", slot), "left")))
+                step = f.number((("other", "step", slot), "left"))
+                place = f.add(place, f.mul(at, step))
+            first = f.mul(number, wide)
+            left = self.views.at(t, "left", self.views.base(t, "left"), place)
+            goal = t.at(sums, f.mul(first, width))
+            t.invoke(function, RUNS_TYPES, [
+                left, own, k, right, across, goal, width, depth, f.least(wide, f.sub(rows, first)),
+                *rest, f.number("run"), f.number("jump"),
+            ])  # fmt: skip
+            return []
+
+        several = f.divided(f.add(rows, f.sub(wide, "1")), wide)[0]
+        several = e.let(f"select i1 {self.in_windows}, i64 {several}, i64 0")
+        e.loop("0", several, 1, [], one)
+        packed = e.let(f"xor i1 {self.in_windows}, true")
+        e.branch(packed, lambda: t.invoke(function, MICROKERNEL_TYPES, operands))
+
+    def write_all(self) -> None:
+        """All blocks of k, packed or swept over."""
+        t, f, e, views = self.t, self.f, self.f.e, self.views
         direct = self.goes("right", "direct")
 
         def sweep(number: str, _: list[str]) -> list[str]:
@@ -98,7 +132,7 @@ def tile(registers: Registers, memories: tuple[DType, DType]) -> Module:
     t = LibraryFunction(registers, views)
     for side in ("left", "right"):
         views.base(t, side)  # once, before all loops
-    _Tile(t, {"left": "%move", "right": "%move"}).write_all(views)
+    _Tile(t, views).write_all()
     arguments = (
         "ptr %params, ptr %numbers, i64 %batch, i64 %row, i64 %column, i64 %begin, i64 %end, "
         "ptr %sums, i64 %width, ptr %panel, ptr %skinny, ptr %move, ptr %direct"

@@ -40,7 +40,8 @@ VIEW_TABLE = (
     ("next", "left"),
     ("next", "right"),
     *[(name, side) for side in ("left", "right") for name in DESCRIPTOR],
-    "steps",
+    "run",
+    "jump",
 )
 NO_PANEL = 1 << 30  # wider than any panel
 

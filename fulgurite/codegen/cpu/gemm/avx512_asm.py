@@ -11,8 +11,8 @@ pack what they read of B (fused packing) do so at no price but that of their sto
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from ....core.lazy_named_tuple import NamedTuple
 from ..tiling import GEMM
 
 _A, _K, _B, _DOWN, _C = "%rdi", "%rdx", "%rcx", "%r8", "%r9"  # as they are called with

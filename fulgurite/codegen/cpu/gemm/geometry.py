@@ -137,9 +137,12 @@ class Geometry:
 
     def strides(self, s: Operand) -> tuple[int, int]:
         """The strides of a dense operand on its route."""
-        route = self.library_route(s)
+        route, view = self.library_route(s), self.gemm.view(s)
         if route in ("dense", "fused"):
-            return self.dense_strides(s)
+            own, folded = self.dense_strides(s)
+            return (own // 2, folded) if self.gemm.registers.pairs else (own, folded)
+        if route == "windows" and view is not None:
+            return view.step("own"), view.step("folded")
         if s.name == "left" or route == "k-major":
             return self.tiles.k_packed, 1
         if route == "rows":
@@ -171,7 +174,7 @@ class Geometry:
         if not s.is_transposed and not self.gemm.kind.reads_views:  # along whole rows of memory
             panels = -(-self.gemm.columns // panel)
             return panels * panel, gcd(GEMM.k_lines_at_once, tiles.k_block)
-        return tiles.columns, tiles.k_block
+        return panel, tiles.k_block
 
     def pack_units(self, s: Operand) -> int:
         """How many units pack one product's operand."""
@@ -284,6 +287,17 @@ class Geometry:
         moves = (times * once[0], times * once[1], right.place(self.tiles.columns, "own"), *once)
         return dict(zip(_NEXT, moves, strict=True))
 
+    # --- windows in place ------------------------------------------------------------------------
+
+    def runs(self) -> dict[Hashable, int]:
+        """Steps of k that memory has in a row, and how far it is from the last of them to the next
+        run, where rows of windows are read in place."""
+        view = self.gemm.left_view
+        if self.tiles.left != "windows" or view is None:
+            return {"run": 0, "jump": 0}
+        (_, outer), (run, step) = view.folded[-2:]
+        return {"run": run, "jump": outer - (run - 1) * step}
+
     # --- the library's table ---------------------------------------------------------------------
 
     def table(self) -> dict[Hashable, int]:
@@ -302,7 +316,7 @@ class Geometry:
             "steps": gemm.steps, "pieces": self.direct_pieces,
             "bytes": self.direct_table_bytes if self.direct_tables > 1 else 0,
             "alike": self.alike, "last tile": self.wide - 1,
-            **self.next_ones(), **self.panels(), **self.stretch(),
+            **self.next_ones(), **self.panels(), **self.stretch(), **self.runs(),
         }  # fmt: skip
 
     def side_numbers(self, s: Operand) -> dict[Hashable, int]:
@@ -342,6 +356,6 @@ class Geometry:
         bytes_ = 4 if gemm.uses_vnni else 1  # of an element that is packed, where places are bytes
         across = r.panel if shape == "panels" else self.packed_stride(s) * bytes_
         kind = 0 if r.packs_vnni else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
-        flipped = 128 if r.dot == "ss" and s.name == "left" else 0
+        flipped = 128 if r.flips and s.name == "left" else 0
         sizes = gemm.is_near(s, s.along), r.panel, gemm.target.lanes, across
         return view_numbers(v, s.along, shape, *sizes, gemm.kind.is_direct, kind, flipped)

@@ -24,7 +24,7 @@ from .geometry import Geometry
 from .microkernel import Module, block, fused_packing_name
 from .pack_dense import pack_dense
 from .skinny import SKINNY, skinny
-from .tile import MICROKERNEL_TYPES, MOVE, TILE, UNITS, pack_launch, pack_units, tile
+from .tile import MICROKERNEL_TYPES, MOVE, RUNS_TYPES, TILE, UNITS, pack_launch, pack_units, tile
 
 LAUNCH = "ptr, ptr, i64, i64"  # the types of a launch
 
@@ -174,7 +174,9 @@ class LibraryCalls:
         if gemm.kind.is_direct:
             sweep = self.address(f, self.direct, DIRECT)
         else:
-            panel = self.address(f, block(r), MICROKERNEL_TYPES)
+            in_runs = self.geometry.tiles.left == "windows"
+            types = RUNS_TYPES if in_runs else MICROKERNEL_TYPES
+            panel = self.address(f, block(r, in_runs), types)
             pack = self.address(f, self.im2col, PACK)
             if gemm.has_masks and not r.dot:  # parts of vectors can be loaded, and not of fours
                 along_k = self.address(f, skinny(r, True), SKINNY)

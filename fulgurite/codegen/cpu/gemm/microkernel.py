@@ -5,7 +5,8 @@ that others call, named after a digest of their text, so that the name is the ve
 `block` adds rows times one panel of columns to a tile: C[i, j] (+)= Σ_k A[i, k] B[k, j], with
 columns next to each other in a row of B, and run-time strides for everything else. Whole register
 blocks first, then lower ones; narrow panels have blocks of their own. B is a packed panel, or
-dense memory. `transpose` turns a square of lanes x lanes. A block sums over its depth in
+dense memory; rows of A may be windows, whose steps of k are several runs of memory (`in_runs`).
+`transpose` turns a square of lanes x lanes. A block sums over its depth in
 registers and adds that to the tile once, so errors grow with the depth of a block, and bits do not
 depend on how tiles are cut.
 """
@@ -70,6 +71,12 @@ class Registers:
         """True if blocks are products of AMX tiles."""
         wanted = {"amx_bf16"} if self.pairs else {"amx_int8"} if self.packs_vnni else {"none"}
         return wanted | {"amx_tile"} <= self.target.features
+
+    @property
+    def flips(self) -> bool:
+        """True if signed bytes of A are packed 128 too large: VNNI multiplies them by signed ones
+        as if they had no sign, AMX has an instruction for both."""
+        return self.dot == "ss" and not self.has_tiles
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -137,13 +144,21 @@ def library_module(stem: str, f: FunctionBuilder, arguments: str, *more: str) ->
 
 
 @lru_cache(maxsize=32)
-def block(registers: Registers) -> Module:
+def block(registers: Registers, in_runs: bool = False) -> Module:
     """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
     if it is null, B is dense memory, which is not read beyond its columns. Where `most` is more
-    than a panel, the first columns of the panel at `ahead` may be prefetched as well."""
+    than a panel, the first columns of the panel at `ahead` may be prefetched as well.
+
+    `in_runs` adds `i64 run, i64 jump`: after each run of k, A moves on by a jump, not by a step, so
+    that rows of windows are read where they lie."""
     stem = "bfloat16" if registers.pairs else f"{registers.dtype}{registers.dot}"
+    if in_runs:
+        shapes = block_shapes(registers)
+        parts = [_tile(registers, rows, vectors, True) for rows, vectors in shapes]
+        text = "\n".join([_driver(registers, True), *parts, *_declared(registers)])
+        return named(f"block_runs_{stem}", text)
     if registers.has_tiles:
         return named(f"tiles_{stem}", "\n".join(_by_tiles(registers)))
     shapes = block_shapes(registers)
@@ -168,42 +183,12 @@ def block(registers: Registers) -> Module:
 
 
 def _by_tiles(registers: Registers) -> list[str]:
-    """A block of AMX tiles. What signed bytes of A are too large by is taken off in C before."""
+    """A block of AMX tiles: an instruction for each pair of signs."""
     from .amx import amx_block  # which few machines load
 
-    begin, instruction = ["  %fresh = select i1 %first, i64 0, i64 1"], "tdpbf16ps"
-    if not registers.dot:
-        return amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))
-    instruction = "tdpbsud" if registers.dot == "su" else "tdpbusd"
-    if registers.dot == "ss":
-        begin = [*_surplus(registers), *_begin_rows(registers), "  %fresh = add i64 0, 1"]
-    found = amx_block(_ARGS, instruction, registers.vectors, "\n".join(begin))
-    return [*found, *_declared(registers)]
-
-
-def _begin_rows(registers: Registers) -> list[str]:
-    """Add what each column has too much to every row of C, or put it there."""
-    kind, width = vector_of(registers), registers.width
-    lines = [
-        "  %count = trunc i64 %columns to i32",
-        "  %old = select i1 %first, i32 0, i32 %count",
-        *_masks(registers, registers.vectors, "count", "mask"),
-        *_masks(registers, registers.vectors, "old", "old"),
-        "  br label %less",
-        "less:",
-        "  %row = phi i64 [ 0, %start ], [ %rownext, %less ]",
-        "  %rowoff = mul i64 %row, %cs",
-        "  %rowat = getelementptr i32, ptr %C, i64 %rowoff",
-    ]
-    for v in range(registers.vectors):
-        lines += [
-            f"  %ca{v} = getelementptr i32, ptr %rowat, i64 {v * width}",
-            f"  %cb{v} = {reading('load', kind, f'%ca{v}', f'%old{v}')}",
-            f"  %cc{v} = add {kind} %cb{v}, %less{v}",
-            f"  {writing('store', kind, f'%cc{v}', f'%ca{v}', f'%mask{v}')}",
-        ]
-    return [*lines, "  %rownext = add i64 %row, 1", "  %rowmore = icmp slt i64 %rownext, %rows",
-            "  br i1 %rowmore, label %less, label %tiled", "tiled:"]  # fmt: skip
+    instruction = f"tdpb{registers.dot}d" if registers.dot else "tdpbf16ps"
+    begin = "  %fresh = select i1 %first, i64 0, i64 1"
+    return amx_block(_ARGS, instruction, registers.vectors, begin)
 
 
 def block_shapes(registers: Registers) -> list[tuple[int, int]]:
@@ -271,14 +256,17 @@ _ARGS = (
 )
 
 
-def _tile(registers: Registers, rows: int, vectors: int) -> str:
+_RUNS = ", i64 %run, i64 %jump"  # the arguments of a block whose A has runs of k
+
+
+def _tile(registers: Registers, rows: int, vectors: int, in_runs: bool = False) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free.
 
     `assembly.register_block` is the same for floats on AVX-512: change both.
     """
     plain = _masked(registers) and not registers.packs_vnni  # which are always packed
     ways = ("p", "m") if plain else ("p",)  # packed, or dense memory
-    block = _Block(registers, rows, vectors)
+    block = _Block(registers, rows, vectors, in_runs)
     block.lines.append("  br i1 %plain, label %m, label %p" if plain else "  br label %p")
     for way in ways:
         block.products(way)
@@ -288,15 +276,17 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
         lines = [*_masks(registers, vectors, "columns", "mask"),
                  *_masks(registers, vectors, "old", "old"), *lines]  # fmt: skip
     body = "\n".join(lines)
-    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_arguments(registers)})"
+    more = _RUNS * in_runs
+    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_arguments(registers)}{more})"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
 
 class _Block:
     """Writes a register block: loops of products, then the sums added to C."""
 
-    def __init__(self, registers: Registers, rows: int, vectors: int) -> None:
+    def __init__(self, registers: Registers, rows: int, vectors: int, in_runs: bool) -> None:
         self.registers, self.rows, self.vectors = registers, rows, vectors
+        self.in_runs = in_runs
         self.inner, self.kind = scalar_type(registers.dtype), vector_of(registers)
         self.cells = [(i, v) for i in range(rows) for v in range(vectors)]
         self.lines: list[str] = []
@@ -319,7 +309,9 @@ class _Block:
             f"  %{w}b = phi ptr [ %B, %entry ], [ %{w}bnext, %{w} ]",
             f"  %{w}p = phi ptr [ %ahead, %entry ], [ %{w}pnext, %{w} ]",
         ]
-        begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
+        if self.in_runs:
+            lines.append(f"  %{w}left = phi i64 [ %run, %entry ], [ %{w}leftnext, %{w} ]")
+        begin = "%less{v}" if registers.flips else "zeroinitializer"
         lines += [
             f"  %{w}c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %{w}r{i}_{v}, %{w} ]"
             for i, v in self.cells
@@ -335,14 +327,22 @@ class _Block:
             for v, column in enumerate(columns):
                 total = multiplied(registers, spread, column, f"%{w}c{i}_{v}", let)
                 lines.append(f"  %{w}r{i}_{v} = {total}")
+        step = self.step_of_a(w) if self.in_runs else "%ks"
         lines += [
-            f"  %{w}anext = getelementptr {inner}, ptr %{w}a, i64 %ks",
+            f"  %{w}anext = getelementptr {inner}, ptr %{w}a, i64 {step}",
             f"  %{w}bnext = getelementptr {inner}, ptr %{w}b, i64 %bs",
             f"  %{w}pnext = getelementptr i8, ptr %{w}p, i64 %below",
             f"  %{w}inext = add i64 %{w}i, 1",
             f"  %{w}more = icmp slt i64 %{w}inext, %depth",
             f"  br i1 %{w}more, label %{w}, label %end",
         ]
+
+    def step_of_a(self, w: str) -> str:
+        """How far A moves: by a jump at the end of a run."""
+        rest = self.let(f"add i64 %{w}left, -1")
+        ends = self.let(f"icmp eq i64 {rest}, 0")
+        self.lines.append(f"  %{w}leftnext = select i1 {ends}, i64 %run, i64 {rest}")
+        return self.let(f"select i1 {ends}, i64 %jump, i64 %ks")
 
     def column(self, w: str, v: int) -> str:
         """A vector of columns of B; dense memory is prefetched."""
@@ -474,12 +474,13 @@ def multiplied(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
     return f"{letter}add {kind} {product}, {c}"
 
 
-def _driver(registers: Registers) -> str:
+def _driver(registers: Registers, in_runs: bool = False) -> str:
     """Whole blocks, then what is best for the rows that are left."""
     inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
     lines, before = ["entry:"], "entry"
-    lines_bytes = FETCHED_BYTES if registers.assembled else GEMM.cache_line_bytes
-    if registers.dot == "ss":
+    assembled, more = registers.assembled and not in_runs, _RUNS * in_runs
+    lines_bytes = FETCHED_BYTES if assembled else GEMM.cache_line_bytes
+    if registers.flips:
         lines, before = [*lines, *_surplus(registers)], "start"
     widths = range(1, registers.most + 1)
     sizes = " ".join(f"i64 {v}, label %wide{v}_" for v in widths)
@@ -527,7 +528,7 @@ def _driver(registers: Registers) -> str:
         "  %done = icmp sle i64 %left, 0",
         "  br i1 %done, label %out, label %far",
     ]
-    lines += ["far:", "  br label %pick"] if registers.assembled else _far(registers)
+    lines += _far(registers, assembled)
     lines += [
         "pick:",
         f"  switch i64 %vectors, label %out [ {sizes} ]",
@@ -553,7 +554,7 @@ def _driver(registers: Registers) -> str:
         "  %tile = phi ptr " + ", ".join(f"[ {tile}, %{name} ]" for name, tile, _ in joins),
         "  call void %tile(ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
         f"{''.join(less) if registers.dot == 'ss' else ''}ptr %p, i64 %below, i1 %masked, "
-        f"i32 %count, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}, i64 %beside)",
+        f"i32 %count, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}, i64 %beside{more})",
         "  %pmore = getelementptr i8, ptr %p, i64 %fetched",
         "  %inside = icmp ult ptr %pmore, %fetch",
         "  %pback = select i1 %inside, ptr %pmore, ptr %ahead",
@@ -567,7 +568,7 @@ def _driver(registers: Registers) -> str:
         "out:",
         "  ret void",
     ]
-    head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first, ptr %ahead)"
+    head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first, ptr %ahead{more})"
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
 
 
@@ -581,8 +582,11 @@ def fused_packing_name(module: Module) -> str:
     return f"{module.name}_part_fused"
 
 
-def _far(registers: Registers) -> list[str]:
-    """Ask for the lines of results, which are far away and wanted at the end of a block."""
+def _far(registers: Registers, assembled: bool) -> list[str]:
+    """Ask for the lines of results, which are far away and wanted at the end of a block: blocks of
+    assembly do so themselves."""
+    if assembled:
+        return ["far:", "  br label %pick"]
     inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
     lines = [
         "far:",

@@ -226,9 +226,9 @@ class Packer:
 class BytePacker(Packer):
     """Packs bytes for sums of four products: four steps of k make one number of the tile.
 
-    Rows of the left operand are bytes as they come, signed ones 128 too large where the right one
-    is signed too. Panels of the right operand take one step of k at a time; what is after the last
-    step is 0.
+    Rows of the left operand are bytes as they come, signed ones maybe 128 too large
+    (`flips`). Panels of the right operand take one step of k at a time; what is after the last step
+    is 0.
     """
 
     def pack(self, span: Span, to: Target) -> None:
@@ -286,7 +286,7 @@ class BytePacker(Packer):
         """Bytes of the left operand."""
         e = self.f.e
         value = e.splat(self.f.value(self.s.root)).text
-        if self.registers.dot == "ss":
+        if self.registers.flips:
             high = "<" + ", ".join(["i8 -128"] * e.lanes) + ">"
             value = e.let(f"xor {self.kind} {value}, {high}")
         e.line(f"store {self.kind} {value}, ptr {self.at(memory, place)}, align 1")

@@ -273,11 +273,19 @@ class Gemm:
         k. In a batch each chunk costs as much as the product, and libraries have one chain too."""
         return self.batch == 1 or self.left.along == self.right.along == "folded"
 
+    @property
+    def has_whole_pairs(self) -> bool:
+        """True if memory has rows of the left operand as pairs along k, none of them half."""
+        if self.left.is_transposed or varies(self.steps) or not self.left.own.axes:
+            return False
+        step = dict(self.left.root.arg[1][1])[self.left.own.axes[0]]
+        return isinstance(step, int) and step % 2 == 0 == self.steps % 2
+
     @cached_property
     def tile_problem(self) -> TileProblem:
         """What tile sizes follow from."""
         r, (left, right) = self.registers, self.dense
-        left = left and not r.pairs  # pairs are always packed
+        left = left and (not r.pairs or self.has_whole_pairs)
         transposed = left and self.left.is_transposed
         far = self.rows * r.dtype.itemsize > GEMM.dense_row_bytes
         if transposed and (far or self.depth >= GEMM.transposed_left_k_steps):

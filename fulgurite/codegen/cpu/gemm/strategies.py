@@ -33,7 +33,16 @@ from .plan import (
     byte_signs,
     multiplies_pairs,
 )
-from .tile_sizes import Tiles, direct_tiles, even_columns, for_all_sizes, pack_twice, tile_sizes
+from .spread import spread
+from .tile_sizes import (
+    Tiles,
+    direct_tiles,
+    even_columns,
+    for_all_sizes,
+    pack_twice,
+    tile_sizes,
+    window_tiles,
+)
 
 
 def plan_gemm(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> GemmPlan | None:
@@ -51,7 +60,15 @@ def choose(problem: GemmProblem, machine: Target) -> tuple[Gemm, GemmPlan] | Non
         gemms += [pairs] if DENSE.applies(pairs) else []
     gemms += vnni_gemms(problem, machine)
     plans = [(gemm, plan) for gemm in gemms if (plan := cheapest(gemm)) is not None]
-    return min(plans, key=lambda found: found[1].cost, default=None)
+    best = min(plans, key=lambda found: found[1].cost, default=None)
+    return None if best is None else (best[0], for_cores(*best))
+
+
+def for_cores(gemm: Gemm, plan: GemmPlan) -> GemmPlan:
+    """The same plan, cut for the cores of the machine: what is chosen does not depend on them."""
+    bound = gemm.as_kind(plan.kind)
+    tiles = spread(bound, plan.tiles, lambda s: _pack_weight(bound, s))
+    return plan if tiles is plan.tiles else replace(plan, tiles=tiles)
 
 
 def cheapest(gemm: Gemm) -> GemmPlan | None:
@@ -63,7 +80,12 @@ def cheapest(gemm: Gemm) -> GemmPlan | None:
 def cpu_problem(kernel: IndexKernel, dtypes: Sequence[DType] = ()) -> GemmProblem | None:
     """The GEMM that a kernel is, its operands swapped where rows make better lanes."""
     found = find_gemm(kernel, dtypes)
-    return found.transposed() if found is not None and _has_better_rows(found) else found
+    return None if found is None else with_better_rows(found)
+
+
+def with_better_rows(problem: GemmProblem) -> GemmProblem:
+    """A GEMM with its operands swapped where rows make better lanes."""
+    return problem.transposed() if _has_better_rows(problem) else problem
 
 
 def _has_better_rows(c: GemmProblem) -> bool:
@@ -104,7 +126,7 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     if found is None or found.tiles.right != "shared":
         return None
     order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
-    return found if order[0] == order[1] else None
+    return for_cores(replace(gemm, prepacked=True), found) if order[0] == order[1] else None
 
 
 def _may_pack_once(gemm: Gemm) -> bool:
@@ -345,12 +367,19 @@ class Skinny(Dense):
 
 
 class Implicit(Strategy):
-    """Implicit GEMM: an operand is an im2col view, which the library packs block by block."""
+    """Implicit GEMM: an operand is an im2col view, which the library packs block by block, or reads
+    in place where rows are windows of neighbours."""
 
     kind = GemmKind.IMPLICIT
 
     def applies(self, gemm: Gemm) -> bool:
         return not gemm.is_vector and has_views(gemm)
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        found = None
+        if has_window_rows(gemm) and gemm.left_view is not None:
+            found = window_tiles(gemm.tile_problem, gemm.left_view.own[-1][0])
+        return super().tiles(gemm) if found is None else found
 
 
 class Packed(Strategy):
@@ -388,6 +417,18 @@ def has_views(gemm: Gemm) -> bool:
         return False
     roots = [s.root for s in (gemm.left, gemm.right)]
     return all(gemm.problem.dtypes[root.arg[0]].kind in "iuf" for root in roots)
+
+
+def has_window_rows(gemm: Gemm) -> bool:
+    """True if a micro-kernel can read rows of windows in place (an indirect convolution): no
+    condition masks them, their steps of k are runs of memory equally far apart, and there are
+    several windows side by side. Sums of whole numbers are exact in any blocks of k."""
+    left = gemm.left_view
+    if left is None or not gemm.registers.words or gemm.varies or gemm.left.along != "folded":
+        return False
+    whole = max([size for size, _ in left.folded[:-2]]) == 1
+    asked = any(c.asks for c in left.conditions)
+    return whole and not asked and left.own[-1][0] >= GEMM.window_rows
 
 
 def may_be_direct(gemm: Gemm) -> bool:
@@ -447,6 +488,18 @@ def has_windows(view: View) -> bool:
     return len(several) > 1 or again or any(c.asks for c in view.conditions)
 
 
+def reads_once(view: View) -> bool:
+    """True if neighbours are neighbours in memory, none is in two windows, and none is masked: the
+    pixels of several images."""
+    reach = 1
+    axes = [(abs(step), size) for size, step in (*view.own, *view.folded) if size > 1]
+    for step, size in sorted(axes):
+        if step < reach:
+            return False
+        reach = step * size
+    return abs(view.step("own")) == 1 and not any(c.asks for c in view.conditions)
+
+
 def window_pieces(view: View, columns: int, lanes: int) -> int:
     """Pieces of memory that vectors of columns are: two where a row of windows, or an image whose
     rows follow each other in memory, ends inside."""
@@ -481,6 +534,7 @@ def _pack_weight(gemm: Gemm, s: Operand) -> float:
     weight = GEMM.pack_vnni_instructions if gemm.uses_vnni else weight
     view = gemm.view(s)
     if gemm.kind is GemmKind.IMPLICIT and not s.is_dense and view and has_windows(view):
-        apart = abs(view.step("own"))
-        weight = max(weight, window_rates(gemm).pack[min(max(apart, 1), 3) - 1])
+        apart, rates = abs(view.step("own")), window_rates(gemm)
+        rate = rates.images if reads_once(view) else rates.pack[min(max(apart, 1), 3) - 1]
+        weight = max(weight, rate)
     return weight if gemm.kind.in_library else weight + len(s.part.nodes)

@@ -18,7 +18,7 @@ from ....core.lazy_dataclass import dataclass
 from ....core.node import Node
 from ....core.symbolic.sym import greatest, varies
 from ....graph.ir.lower import IndexKernel
-from ....kernel.contract.problem import Operand
+from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ...common.api import KernelText, Launch, Prepacked
 from ..conv.direct import table_launch
 from ..conv.tile import pack_launch
@@ -39,16 +39,19 @@ from .pack import Target as Goal
 from .pack_dense import pack_dense
 from .plan import Gemm, GemmKind, GemmPlan
 from .skinny import SKINNY, skinny
-from .strategies import choose, cpu_problem, prepacked
+from .strategies import choose, prepacked, with_better_rows
 from .tile import JOIN, MICROKERNEL_TYPES, MOVE, ROUTES, TABLE, join
 
 
 def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText | None:
     """A kernel that sums a product over axes of both operands."""
-    problem = cpu_problem(kernel, dtypes)
-    if problem is None:
-        return None
-    found = choose(problem, target)
+    problem = find_gemm(kernel, dtypes)
+    return None if problem is None else gemm_text(problem, target)
+
+
+def gemm_text(problem: GemmProblem, target: Target) -> KernelText | None:
+    """A GEMM as text, if some strategy takes it."""
+    found = choose(with_better_rows(problem), target)
     return None if found is None else _render(*found)
 
 

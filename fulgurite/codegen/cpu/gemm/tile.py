@@ -24,9 +24,11 @@ from .pack_dense import pack_dense
 from .skinny import SKINNY
 
 # numbers of how an operand reaches the micro-kernel: read in place, packed by its tile or before,
-# multiplied along k in place, packed as rows, packed along k, swept over, packed on the way
-ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "fused")
+# multiplied along k in place, packed as rows, packed along k, swept over, packed on the way;
+# or windows, whose rows are read in place
+ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "fused", "windows")
 MICROKERNEL_TYPES = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
+RUNS_TYPES = f"{MICROKERNEL_TYPES}, i64, i64"  # of a block whose left operand has runs of k
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # the types of what packs
 TILE = "ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
 PACKED = {"left": "%workspace", "right": "%packed"}  # where each operand is packed
@@ -252,11 +254,15 @@ class Tile:
                 f.number(("k", "right")), to, "%width", depth, count["left"],
                 f.in_panel(f.sub(count["right"], column), wide, f.number("reach")), first, ahead,
             ]  # fmt: skip
-            t.invoke(function, MICROKERNEL_TYPES, operands)
+            self.multiply_panel(function, operands)
             return []
 
         e.loop("0", self.panels, 1, [], multiply)
         return []
+
+    def multiply_panel(self, function: str, operands: list[str]) -> None:
+        """All rows of the tile times one panel."""
+        self.t.invoke(function, MICROKERNEL_TYPES, operands)
 
     def multiply_along_k(self, found: dict[str, str], k: str, depth: str, first: str) -> None:
         """Products with lanes along k."""

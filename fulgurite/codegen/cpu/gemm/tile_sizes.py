@@ -1,10 +1,11 @@
 """Tile sizes of a GEMM, and the route of each operand to the micro-kernel.
 
 In: a `TileProblem`: sizes, the register block, and what is known of both operands. Out: `Tiles`.
-Routes are `dense` (read in place), `tile` (packed by the tile that reads it) and `shared` (packed
-once for all tiles, by a launch before). Tiles keep their accumulators in L2 and their scratch on a
-thread's stack; they are as large as leaves enough of them for all threads. Nothing depends on how
-many threads there are.
+Routes are `dense` (read in place), `tile` (packed by the tile that reads it), `shared` (packed
+once for all tiles, by a launch before) and `windows` (rows of windows in place). Tiles keep their
+accumulators in L2 and their scratch on a thread's stack; they are as large as leaves enough of them
+for up to `busy_tiles` threads. For many cores `spread.py` cuts them anew; nothing depends on how
+many threads a run has.
 """
 
 from __future__ import annotations
@@ -166,26 +167,12 @@ class _Chooser:
         p, block = self.p, self.block
         if p.prepacked:
             return "shared"
-        if p.dense[1] and self.is_read_in_place:
+        if p.dense[1] and is_read_in_place(p):
             return "dense"
         packed = p.batch * _up(p.columns, block.panel) * _up(p.depth, block.lanes) * block.bytes
         if self.is_for_one_tile or packed > GEMM.packed_workspace_bytes or p.k_major:
             return "tile"
         return "shared"
-
-    @property
-    def is_read_in_place(self) -> bool:
-        """True if packing dense columns would not pay: few rows, or short rows of memory."""
-        p, block = self.p, self.block
-        row_bytes = p.columns * block.bytes
-        if p.rows <= GEMM.few_rows:
-            return True
-        if row_bytes <= GEMM.page_bytes and p.rows <= 4 * block.height:
-            return True
-        ragged = p.columns % block.lanes > 0 and 2 * row_bytes > GEMM.dense_row_bytes
-        blocks = GEMM.ragged_row_blocks if ragged else GEMM.dense_row_blocks
-        few = p.rows <= blocks * block.height or row_bytes <= GEMM.slim_row_bytes
-        return row_bytes <= GEMM.dense_row_bytes and (few or row_bytes * p.depth <= GEMM.l1_bytes)
 
     @property
     def is_for_one_tile(self) -> bool:
@@ -251,6 +238,19 @@ class _Chooser:
                 break
             parts *= 2
         return parts
+
+
+def is_read_in_place(p: TileProblem) -> bool:
+    """True if packing dense columns would not pay: few rows, or short rows of memory."""
+    block, row_bytes = p.block, p.columns * p.block.bytes
+    if p.rows <= GEMM.few_rows:
+        return True
+    if row_bytes <= GEMM.page_bytes and p.rows <= 4 * block.height:
+        return True
+    ragged = p.columns % block.lanes > 0 and 2 * row_bytes > GEMM.dense_row_bytes
+    blocks = GEMM.ragged_row_blocks if ragged else GEMM.dense_row_blocks
+    few = p.rows <= blocks * block.height or row_bytes <= GEMM.slim_row_bytes
+    return row_bytes <= GEMM.dense_row_bytes and (few or row_bytes * p.depth <= GEMM.l1_bytes)
 
 
 def pack_twice(found: Tiles, p: TileProblem) -> Tiles:
@@ -358,6 +358,19 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         tall = _up(tall // 2, height)
     wide = _full_columns(p, tall, wide, run)
     return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
+
+
+def window_tiles(p: TileProblem, run: int) -> Tiles | None:
+    """Tiles whose rows are windows that are read in place: whole rows of an image, as many as keep
+    accumulators near, and all of k at once."""
+    found = tile_sizes(replace(p, dense=(True, p.dense[1]), left_transposed=False))
+    if found.left != "dense" or found.k_chunks > 1:
+        return None
+    rows = min(found.rows, GEMM.shallow_tile_sums // found.columns) // run * run
+    deep = _up(p.depth, p.block.lanes)
+    tiles = replace(found, left="windows", rows=max(run, rows), k_block=deep,
+                    k_packed=deep + p.block.lanes)  # fmt: skip
+    return tiles if tiles.fits(p.block) else None
 
 
 def _full_columns(p: TileProblem, tall: int, wide: int, run: int) -> int:

@@ -58,7 +58,8 @@ class _Parts(IrregularParts[Place]):
 
     def sort(self, node: Node, layout: Layout, sources: Sequence[int], result: int) -> None:
         outer, n, _ = layout
-        rows = Rows(node.src[0].dtype, node.arg[1], outer, n, len(sources) > 1)
+        descending, first = (*node.arg[1:], 0)[:2]
+        rows = Rows(node.src[0].dtype, descending, outer, n, len(sources) > 1, first)
         space = self.temporary(int32, -(-sort_bytes(rows) // 4))
         self.add(sort(rows, self.target), [sources[0], result, space, *sources[1:]])
 

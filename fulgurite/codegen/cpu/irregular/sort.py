@@ -37,6 +37,7 @@ from ..llvm.masked import masked_store
 from ..llvm.maths import compare, select
 from ..target import Target
 from ..tiling import CPU
+from . import select as selection
 from .sorting_network import side_by_side
 
 SORT = CPU.sort
@@ -56,6 +57,7 @@ class Rows:
     outer: int
     n: int
     partly: bool = False  # only so many numbers of each row count, as is known when it runs
+    first: int = 0  # places of each row that are read, if not all
 
     @property
     def bits(self) -> int:
@@ -118,6 +120,8 @@ class State(IntEnum):
 
 def sort_bytes(rows: Rows) -> int:
     """Room for keys, twice, and for counts and states of rows that are cut."""
+    if selection.pays(rows):
+        return 64  # which nobody uses
     counts = rows.outer * (rows.blocks + 1) * (1 << rows.digit) * 4 if rows.in_blocks else 0
     return 2 * rows.keys_bytes + counts + rows.outer * len(State) * 8
 
@@ -125,6 +129,8 @@ def sort_bytes(rows: Rows) -> int:
 def sort(rows: Rows, target: Target) -> KernelText:
     """Params: the numbers, the places, room, and how long rows are if that varies."""
     work = Sorter(rows, target.lanes)
+    if selection.pays(rows):
+        return selection.first_few(work)
     if rows.in_blocks:
         return work.cut()
     if rows.n <= SORT.network_elements and rows.words == 1 and not rows.partly:
@@ -138,6 +144,7 @@ class Sorter:
     def __init__(self, rows: Rows, lanes: int) -> None:
         self.rows, self.lanes = rows, lanes
         self.size = 1 << rows.digit  # different digits
+        self.chosen = "", ""  # keys and places of a selection
         self.texts: list[str] = []
         self.declared: dict[str, str] = {}
 

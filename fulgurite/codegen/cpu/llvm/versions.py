@@ -54,7 +54,8 @@ def _dotted(numbers: Sequence[int]) -> str:
 
 def code_key(vectors: str) -> str:
     """What code depends on besides its text: the compiler, and the target for some vectors."""
-    return f"{identity()}\n{target(vectors).settings}"
+    found = target(vectors)
+    return f"{identity()}\n{found.settings}" + (f" for {found.cores}" if found.cores > 1 else "")
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
+from ...._lazy import FORK_LOCK
 from ....core.dtype import DType, int64
 from ....core.node import Node, toposort
 from ....core.ops.index import FOLD, LOAD, STORE
@@ -25,7 +26,6 @@ from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
 from ..target import Target
 from ..tiling import CPU, LoopTiling
-from ..transpose import TRANSPOSE, transpose_square
 from .reduce import Reduce
 
 
@@ -245,8 +245,10 @@ class Loops(Reduce):
             at.lane = self.vector
             inner, step = scalar_type(raw), dict(index[1])[self.vector]
             source = e.let(f"getelementptr {inner}, ptr {at.pointers[number]}, i64 {place}")
-            module = transpose_square(raw, self.lanes)
-            e.declare(f"void @{module.name}({TRANSPOSE})", module.name)
+            with FORK_LOCK:  # few maps read across memory
+                from .. import transpose
+            module = transpose.transpose_square(raw, self.lanes)
+            e.declare(f"void @{module.name}({transpose.TRANSPOSE})", module.name)
             self.library.append(module.text)
             sizes = f"ptr {square}, i64 {wide}, i64 {tall}"
             e.line(f"call void @{module.name}(ptr {source}, i64 {step}, {sizes})")

@@ -6,6 +6,7 @@ and the wanted shape only say which part of it is the result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -32,6 +33,8 @@ FEW = 16  # windows, of all pictures together
 SMALL, SMALL_EACH = 196, 256  # places of a result whose channels go together
 TAPS = 25  # places of a window that are added one by one
 WIDE = 16  # channels that fill a vector
+EDGE_TIME = 3  # that a tap at an edge takes more than elsewhere
+COPY_TAPS = 9  # that take as long as to copy an element
 TRANSPOSED: dict[int, Any] = {
     1: fg.conv_transpose1d,
     2: fg.conv_transpose2d,
@@ -59,11 +62,11 @@ def channels_last(op: Call) -> Value | None:
         return None
     outer, inner, *size = weight.shape
     space = found.counts(x.shape[2:])
-    rows = fg.moveaxis(x, 1, -1) if given is None else given
-    if found.is_padded:
-        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
-    if prod(size) > prod(found.stride) and (found.is_padded or given is None):
-        rows = rows.contiguous()  # elements are in many windows: turned and padded once
+    if given is None:
+        rows = _padded_rows(fg.moveaxis(x, 1, -1), found, prod(size) > prod(found.stride))
+    else:
+        cut = inner == 1 and _has_few_edges(found, x.shape[2:])
+        rows = _padded_rows(given, found, found.is_padded and prod(size) > prod(found.stride), cut)
     kernel = _lines_of(weight)
     if op.value(1).constant:
         op.build.keep(kernel)
@@ -73,6 +76,24 @@ def channels_last(op: Call) -> Value | None:
         lines = fg.reshape(_lines(rows, found), (-1, prod(size) * inner))
         y = fg.reshape(lines @ kernel, (x.shape[0], *space, outer))
     return Value.channels_last(y + op[2] if op.has(2) else y)
+
+
+def _padded_rows(rows: Tensor, found: Windows, stored: bool, cut: bool = False) -> Tensor:
+    """Pictures with what is around them, `stored` as elements are in many windows: padded once, or
+    before, where windows are `cut` at an edge."""
+    rows = rows.contiguous() if stored and cut else rows
+    if found.is_padded:
+        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
+    return rows.contiguous() if stored and not cut else rows
+
+
+def _has_few_edges(found: Windows, space: Sequence[int]) -> bool:
+    """True if a depthwise convolution had better cut windows at the edges of a picture than read
+    one that is padded in memory: places at an edge take longer, and so does a copy."""
+    places = prod(found.counts(list(space)))
+    edges = places - prod(found.inside(space))
+    wide = prod([n + low + high for n, (low, high) in zip(space, found.pads, strict=True)])
+    return EDGE_TIME * edges * prod(found.size) < COPY_TAPS * wide
 
 
 def _is_free(op: Call, weight: Tensor, is_last: bool) -> bool:

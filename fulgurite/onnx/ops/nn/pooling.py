@@ -18,6 +18,7 @@ from ...table import Call, operator
 from ...values import Value
 from ..windows import Windows, windows
 
+PAIR = 2  # elements that whoever reads the larger of may compare
 SHORT = 8  # elements of a window, along one axis, that are compared one by one
 
 
@@ -81,7 +82,8 @@ def _largest(x: Tensor, found: Windows, first: int = 2) -> Tensor:
         x = slid[..., 0]
         for tap in range(1, found.size[axis]):  # lanes along results, not along a short window
             x = fg.maximum(x, slid[..., tap])
-        x = x.contiguous() if axis + 1 < len(found.size) else x
+        if axis + 1 < len(found.size) or found.size[axis] > PAIR:
+            x = x.contiguous()  # whoever reads it would compare them again
     return x
 
 

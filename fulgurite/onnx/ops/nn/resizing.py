@@ -8,7 +8,9 @@ and the work is one gather for each of the two or four (or, smoothed, more) neig
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import compress
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,9 @@ from ...errors import ModelError
 from ...table import Call, operator
 from ..movement import axis_of
 from .normalization import wide
+
+PHASES = 4  # rows of which new ones are made in turns
+ROW = 16  # elements of a row that fill a vector
 
 
 @dataclass
@@ -75,7 +80,7 @@ def resize(op: Call) -> Tensor:
     kind = x.dtype
     y = wide(x) if _mode(op) != "nearest" and not x.dtype.is_float else x
     outside: Any = None
-    for axis, plan in plans.items():
+    for axis, plan in reversed(plans.items()):  # rows, before there are more of them
         if plan.coordinates == "tf_crop_and_resize":
             places = places_of(plan, x.shape[axis])
             beyond = (places < 0) | (places > x.shape[axis] - 1)
@@ -187,6 +192,8 @@ def along_axis(x: Tensor, axis: int, plan: Plan) -> Tensor:
             fg.moveaxis(x, axis, -1), fg.Tensor(matrix.T.astype(np.float32)).astype(x.dtype)
         )
         return fg.moveaxis(y, -1, axis)
+    if axis == x.ndim - 1 and (phases := _phases(index, weight, size)) is not None:
+        return _in_turns(x, phases)
     found: Any = 0
     for tap in range(weight.shape[1]):
         if not weight[:, tap].any():
@@ -195,6 +202,40 @@ def along_axis(x: Tensor, axis: int, plan: Plan) -> Tensor:
         found = found + _picked(x, axis, index[:, tap]) * factor.astype(x.dtype)
     made: Tensor = found
     return made
+
+
+def _phases(index: Array, weight: Array, size: int) -> list[dict[int, Array]] | None:
+    """Of a whole factor: the weights of the elements around each old one, by how far away they are,
+    of which every phase of the new ones is a sum; None if there are many."""
+    factor, rest = divmod(len(index), size)
+    if rest or not 1 < factor <= PHASES or size < ROW:
+        return None
+    away = index.reshape(size, factor, -1) - np.arange(size)[:, None, None]
+    phases: list[dict[int, Array]] = []
+    for phase, factors in zip(away.swapaxes(0, 1), weight.reshape(away.shape).swapaxes(0, 1),
+                              strict=True):  # fmt: skip
+        steps = np.unique(phase[factors != 0]).tolist()
+        phases.append({k: np.where(phase == k, factors, 0).sum(axis=1) for k in steps})
+    return phases if max(map(len, phases)) <= weight.shape[1] else None
+
+
+def _in_turns(x: Tensor, phases: list[dict[int, Array]]) -> Tensor:
+    """The last axis, a whole factor larger: each phase is a sum of rows next to their places."""
+    size, rows = x.shape[-1], []
+    for weights in phases:
+        parts = [_moved(x, k) * fg.Tensor(w.astype(np.float32)).astype(x.dtype)
+                 for k, w in weights.items()]  # fmt: skip
+        rows.append(reduce(add, parts))
+    return fg.reshape(fg.stack(rows, axis=-1), (*x.shape[:-1], size * len(rows)))
+
+
+def _moved(x: Tensor, steps: int) -> Tensor:
+    """The elements so many steps further on, 0 where there are none."""
+    if not steps:
+        return x
+    low, high = max(0, -steps), max(0, steps)
+    part = x[..., high : x.shape[-1] - low]
+    return fg.pad(part, [*[(0, 0)] * (x.ndim - 1), (low, high)])
 
 
 def _picked(x: Tensor, axis: int, index: Array) -> Tensor:

@@ -120,6 +120,63 @@ def test_hostile_numbers_are_those_of_the_reference() -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-42)
 
 
+def around(x: fg.Tensor, pads: Any) -> fg.Tensor:
+    """A picture with zeros around it that are not in memory."""
+    return fg.pad(x, [(0, 0), *pads, (0, 0)])
+
+
+PADS = st.tuples(st.integers(0, 3), st.integers(0, 3))
+
+
+@kernel
+@given(
+    st.integers(1, 2), st.integers(8, 40), st.sampled_from(WINDOWS), st.integers(1, 3),
+    st.integers(1, 2), PADS, PADS, st.tuples(st.integers(1, 7), st.integers(1, 12)),
+    st.sampled_from(["auto", "avx2", "sse2"]), st.integers(0, 99),
+)  # fmt: skip
+@example(1, 16, (3, 3), 1, 1, (1, 1), (1, 1), (6, 8), "auto", 0)
+@example(1, 16, (5, 5), 2, 1, (2, 2), (2, 2), (1, 1), "auto", 0)
+@example(2, 37, (1, 5), 1, 2, (0, 0), (3, 0), (2, 9), "avx2", 0)
+def test_windows_that_are_cut_at_edges_add_zeros(
+    batch: int, channels: int, size: Any, step: int, dilation: int, down: Any, across: Any,
+    space: Any, vectors: str, seed: int,
+) -> None:  # fmt: skip
+    reach = [(k - 1) * dilation + 1 for k in size]
+    if any(n + sum(p) < r for n, p, r in zip(space, (down, across), reach, strict=True)):
+        return
+    x, w = images((batch, *space, channels), size, seed)
+    a, c = fg.Tensor(x, device="cpu").realize(), fg.Tensor(w, device="cpu").realize()
+    steps, spread = (step, step), (dilation, dilation)
+    lazy = fg.relu(sums(around(a, (down, across)), c, size, steps, spread))
+    (found,), kernels = run(lazy, seed=seed, machine=target(vectors))
+    wide = np.pad(x, ((0, 0), down, across, (0, 0)))
+    exact = np.maximum(wanted(wide, w, size, steps, spread), 0)
+    assert np.array_equal(found, exact) and len(kernels) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_edges_have_the_bits_of_zeros_in_memory_on_any_number_of_threads(dtype: str) -> None:
+    """Also where weights are infinite: a zero times one is no number."""
+    x, w = images((2, 30, 33, 40), (3, 3))
+    x = (np.abs(x) * 9).astype(dtype)
+    if dtype != "uint8":
+        x[0, 0, :6, 0] = np.inf, -np.inf, np.nan, -0.0, 1e-7, 6e4
+        x[0, 29, 32, 3] = np.inf
+    w[0, 0, :3], w[2, 1, 4] = (np.inf, np.nan, -0.0), -np.inf
+    wide = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    a, b, c = [fg.Tensor(n, device="cpu").realize() for n in (x, wide, w)]
+    with fg.config(device="cpu", tier="native"):
+        pads = ((1, 1), (1, 1))
+        inputs = a.astype(fg.float32), b.astype(fg.float32)
+        made, _ = lowered(sums(around(inputs[0], pads), c, (3, 3), (1, 1), (1, 1)))
+        assert find_depthwise(made) is not None
+        stored = sums(inputs[1], c, (3, 3), (1, 1), (1, 1)).numpy()
+        for threads in (1, 2, 3):
+            with fg.config(threads=threads):
+                found = sums(around(inputs[0], pads), c, (3, 3), (1, 1), (1, 1)).numpy()
+            assert np.array_equal(found.view(np.uint32), stored.view(np.uint32))
+
+
 def test_sizes_windows_and_strides_share_a_text() -> None:
     if target().vectors == "sse2":
         pytest.skip("plain loops")
@@ -131,7 +188,10 @@ def test_sizes_windows_and_strides_share_a_text() -> None:
         a, c = fg.Tensor(x, device="cpu").realize(), fg.Tensor(w, device="cpu").realize()
         (found,) = rendered_kernels(fg.relu(sums(a, c, size, (step, step), (1, 1))))
         texts.add(found.text)
-    assert len(texts) == 1
+        cut = sums(around(a, ((1, step), (1, 1))), c, size, (step, step), (1, 1))
+        (found,) = rendered_kernels(fg.relu(cut))
+        texts.add(found.text)
+    assert len(texts) == 2  # with and without edges
 
 
 @pytest.mark.parametrize(("channels", "size"), [(7, (3, 3)), (16, (6, 5))])

@@ -15,9 +15,13 @@ from fulgurite.codegen.cpu.gemm.strategies import (
     choose,
     cpu_problem,
     plan_gemm,
+    reads_once,
 )
 from fulgurite.codegen.cpu.gemm.template import gemms
 from fulgurite.codegen.cpu.target import Target
+from fulgurite.core import build
+from fulgurite.kernel.contract.im2col import View
+from fulgurite.tensor import node_of, wrap
 from tests.codegen.cpu.launch import lowered
 
 AVX512 = Target("x86_64", "avx512", frozenset({"avx512_vnni"}))
@@ -122,6 +126,55 @@ def test_what_windows_cost_is_asked_of_the_kind_of_processor() -> None:
     assert halves.settings != Target("x86_64", "avx512").settings
     kinds = [plan_gemm(kernel, dtypes, machine) for machine in (AVX512, halves)]
     assert [p and p.kind for p in kinds] == [GemmKind.DIRECT, GemmKind.IMPLICIT]
+
+
+def byte_windows(width: int, dilation: int = 1) -> fg.Tensor:
+    """Windows of bytes with their channels last, times weights that are words in memory."""
+    image = memory(1, 10 + 2 * dilation, width + 2 * dilation, 16, dtype=np.uint8)
+    slid = build.window(node_of(image), 1, 3, 1, dilation)
+    rows = fg.moveaxis(wrap(build.window(slid, 2, 3, 1, dilation)), 3, -1)
+    lines = fg.reshape(rows.astype(fg.int32), (10 * width, 1, 36, 4))
+    words = fg.moveaxis(memory(36, 32, 4, dtype=np.int8).astype(fg.int32), 0, 1)
+    return (lines * words).sum(axis=(-2, -1))
+
+
+def test_rows_of_byte_windows_are_read_in_place_where_they_are_several() -> None:
+    plan = plan_of(byte_windows(12))
+    assert plan.tiles.left == "windows" and plan.tiles.rows % 12 == 0 and plan.tiles.k_chunks == 1
+    assert plan.registers.words and plan.tiles.k_block >= 36  # all of k: the sums are exact
+    assert plan_of(byte_windows(3)).tiles.left == "tile"  # a register block would be low
+    assert plan_of(byte_windows(12, dilation=2)).tiles.left == "tile"  # k is nine runs, not three
+
+
+@pytest.mark.parametrize(
+    ("inner", "size", "outer", "kind"),
+    [(128, 14, 128, GemmKind.IMPLICIT), (64, 14, 64, GemmKind.IMPLICIT),
+     (256, 14, 256, GemmKind.IMPLICIT), (64, 28, 64, GemmKind.DIRECT),
+     (16, 28, 96, GemmKind.DIRECT)],
+)  # fmt: skip
+def test_pixels_that_are_in_one_window_only_are_packed_at_less(
+    inner: int, size: int, outer: int, kind: GemmKind
+) -> None:
+    """The gradient of a 1x1 convolution to its images, whose weights are read across."""
+    image, weights = memory(8, inner, size, size), memory(outer, inner, 1, 1)
+    back = memory(8, outer, size, size)
+    slope = fg.grad(lambda x: (fg.conv2d(x, weights) * back).sum())(image)
+    assert plan_of(slope).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("own", "folded", "once"),
+    [
+        (((8, 25088), (196, 1)), ((128, 196),), True),
+        (((8, 25088), (196, 1)), ((128, 98),), False),  # which overlap
+        (((8, 25088), (98, 2)), ((128, 196),), False),  # two apart
+        (((26, 28), (26, 1)), ((3, 28), (3, 1)), False),  # windows
+    ],
+)
+def test_images_whose_pixels_are_read_once_are_told_from_windows(
+    own: Any, folded: Any, once: bool
+) -> None:
+    assert reads_once(View(0, (), own, folded, ())) is once
 
 
 def test_tiles_of_windows_leave_no_half_of_a_register_block_idle() -> None:

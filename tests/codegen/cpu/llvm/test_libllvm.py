@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fulgurite.codegen.cpu.driver import driver_text
+from fulgurite.codegen.cpu.driver_loops import loop_text
+from fulgurite.codegen.cpu.driver_pool import pool_text
 from fulgurite.codegen.cpu.llvm.libllvm import (
     CALLS,
     KNOWN,
@@ -82,7 +84,8 @@ def test_objects_and_assembly_are_those_of_llvmlite(
     direct: Direct, official: Binding, machine: Machine
 ) -> None:
     arch = machine.triple.partition("-")[0]
-    drivers = [[driver_text(arch, system)] for system in ("linux", "darwin")]
+    pools = [[pool_text(arch, system)] for system in ("linux", "darwin")]
+    drivers = [[driver_text()], [loop_text()], *pools]
     for texts in ([ONE], [ONE, TWO], [TWO, ONE], *drivers):
         assert direct.emit(texts, machine) == official.emit(texts, machine)
         assert direct.emit(texts, machine) == direct.emit(texts, machine)

@@ -1,0 +1,230 @@
+"""Tiles for many cores: the same sums, cut so that every core has as much to do.
+
+In: a GEMM and the tiles that its strategy chose, which keep up to `busy_tiles` threads busy. Out:
+tiles and routes with the least time of the last core to end, by a rough model of one core: register
+blocks, packing, memory that comes from another core, and the hand-over of each launch. The steps of
+k and their order stay as they are: bits do not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from ....kernel.contract.problem import Operand
+from ....kernel.contract.summation import ORDER
+from ..tiling import CORES, GEMM
+from .plan import Gemm, GemmKind
+from .tile_sizes import Tiles, is_read_in_place
+
+Weight = Callable[[Operand], float]  # instructions of a vector of an operand that is packed
+_FIXED = (GemmKind.DIRECT, GemmKind.DIRECT_DOT, GemmKind.GEMV_AXPY)  # tiles that stay
+
+
+def spread(gemm: Gemm, found: Tiles, weight: Weight) -> Tiles:
+    """Tiles for the cores of the target; those that were found if these are as good."""
+    cores, stays = gemm.target.cores, gemm.kind in _FIXED or found.left == "windows"
+    if cores <= GEMM.busy_tiles or stays or gemm.varies:
+        return found
+    model = _Model(gemm, found, weight, cores)
+    if model.is_small or model.is_huge or model.has_enough:
+        return found
+    most = CORES.gain * model.time(found)
+    best = min(model.candidates(), key=model.time, default=found)
+    return best if model.time(best) < most else found
+
+
+class _Model:
+    """What tiles of one GEMM take, in cycles."""
+
+    def __init__(self, gemm: Gemm, found: Tiles, weight: Weight, cores: int) -> None:
+        self.gemm, self.found, self.cores = gemm, found, cores
+        self.p, self.registers = gemm.tile_problem, gemm.registers
+        self.weights = [self.weight(s, weight(s)) for s in (gemm.left, gemm.right)]
+        self.bytes = self.registers.dtype.itemsize
+        self.chunks, self.depth = found.k_chunks, -(-self.p.depth // found.k_chunks)  # of a unit
+        read = self.p.batch * (self.p.rows + self.p.columns) * self.p.depth * self.bytes
+        self.reach = CORES.near_bytes if read <= CORES.cache_bytes else CORES.far_bytes
+
+    def weight(self, s: Operand, packed: float) -> float:
+        """Cycles of a vector that is packed, in instructions of a strategy's own account."""
+        if self.gemm.kind.reads_views and not self.gemm.is_near(s, s.along):
+            return max(packed, CORES.apart_cycles)
+        return packed * (CORES.turned if s.is_transposed else 1)
+
+    @property
+    def is_small(self) -> bool:
+        """True if one thread does it all."""
+        p = self.p
+        read = p.batch * (p.rows + p.columns) * p.depth
+        return max(read, 3 * p.batch * p.products // p.block.lanes) < CORES.shared_work
+
+    @property
+    def is_huge(self) -> bool:
+        """True if operands come from memory: tiles that read them least are best as they are."""
+        return self.p.rows * self.p.columns >= GEMM.huge_results and not self.is_shallow
+
+    @property
+    def has_enough(self) -> bool:
+        """True if cores have several tiles each already, and none reads what another packed."""
+        found = self.found
+        count = found.k_chunks * self.p.tiles(found.rows, self.width(found))
+        passed = "shared" in (found.left, found.right) and not self.p.prepacked
+        return count >= CORES.many_tiles * self.cores and not (passed or self.registers.has_tiles)
+
+    @property
+    def is_shallow(self) -> bool:
+        """True if k is so short that accumulators must stay near."""
+        return self.p.depth <= ORDER.block_steps // 4
+
+    # --- candidates ------------------------------------------------------------------------------
+
+    def candidates(self) -> Iterator[Tiles]:
+        """Grids of tiles that give every core one or a few."""
+        p, grids = self.p, set[tuple[int, int]]()
+        for rounds in CORES.rounds:
+            wanted = max(1, rounds * self.cores // (p.batch * self.chunks))
+            for down in (1 << n for n in range(wanted.bit_length())):
+                tall, wide = self.size(down, -(-wanted // down))
+                if (tall, wide) not in grids:
+                    grids.add((tall, wide))
+                    yield from self.routed(tall, wide)
+
+    def size(self, down: int, across: int) -> tuple[int, int]:
+        """Rows and columns of a tile of a grid."""
+        p, step = self.p, self.registers.height if self.registers.has_tiles else 1
+        tall = _up(-(-p.rows // down), step)
+        return max(tall, min(p.rows, CORES.least_rows)), _up(-(-p.columns // across), self.step)
+
+    @cached_property
+    def step(self) -> int:
+        """What widths of tiles are multiples of."""
+        if self.gemm.kind is GemmKind.GEMV_DOT or self.gemm.kind is GemmKind.SKINNY:
+            return GEMM.gemv_unroll
+        return self.registers.width if self.is_stretched else self.registers.panel
+
+    @cached_property
+    def is_stretched(self) -> bool:
+        """True if tiles of columns may begin at any vector."""
+        return self.gemm.kind.reads_matrices and not self.gemm.right.k_major
+
+    def routed(self, tall: int, wide: int) -> Iterator[Tiles]:
+        """Tiles of a size, with operands on all routes that they may take."""
+        for right in self.rights(tall):
+            for left in self.lefts:
+                columns = _up(wide, self.registers.panel) if right == "shared" else wide
+                tiles = replace(self.found, left=left, right=right, rows=tall, columns=columns,
+                                column_tiles=0)  # fmt: skip
+                if right == "tile":  # scratch has whole panels
+                    tiles = self.stretched(tiles)
+                if self.fits(tiles):
+                    yield tiles
+
+    def fits(self, tiles: Tiles) -> bool:
+        """True if a thread's stack and its second cache have room for a tile."""
+        sums = min(self.p.rows, tiles.rows) * self.width(tiles)
+        if self.is_shallow and sums > 2 * GEMM.shallow_tile_sums:
+            return False
+        if not self.registers.has_tiles:
+            return tiles.fits(self.p.block)
+        return sum(tiles.scratch(self.p.block.lanes)) * self.bytes <= CORES.amx_stack_bytes
+
+    def stretched(self, tiles: Tiles) -> Tiles:
+        """The same with columns that are nearly equal in vectors."""
+        count, panel = -(-self.p.columns // tiles.columns), self.registers.panel
+        even = self.is_stretched and tiles.columns % panel and count > 1
+        whole = replace(tiles, columns=_up(tiles.columns, panel))
+        return replace(whole, column_tiles=count) if even else whole
+
+    @cached_property
+    def lefts(self) -> list[str]:
+        """Routes of the left operand."""
+        if self.gemm.kind in (GemmKind.SKINNY, GemmKind.GEMV_DOT) or self.chunks > 1:
+            return [self.found.left]
+        return ["dense"] if self.found.left == "dense" else ["tile", "shared"]
+
+    def rights(self, tall: int) -> list[str]:
+        """Routes of the right operand for tiles of so many rows."""
+        found = self.found.right
+        in_place = found == "dense" and self.gemm.kind is not GemmKind.DENSE
+        if in_place or found == "skinny" or self.p.prepacked or self.chunks > 1:
+            return [found]
+        if self.p.k_major:
+            return ["tile"]
+        dense = self.p.dense[1] and is_read_in_place(replace(self.p, rows=tall))
+        return ["dense", "tile", "shared"] if dense else ["tile", "shared"]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def time(self, tiles: Tiles) -> float:
+        """Cycles until the last core ends."""
+        p = self.p
+        count = self.chunks * p.tiles(tiles.rows, self.width(tiles))
+        found = self.launch(self.tile(tiles), count)
+        blocks = -(-p.depth // tiles.k_block)
+        units = -(-p.rows // tiles.rows), -(-p.columns // self.registers.panel)
+        for side, route in enumerate((tiles.left, tiles.right)):
+            if route == "shared" and not (side and p.prepacked):
+                found += self.packing(side, p.batch * blocks * units[side])
+        return found
+
+    def width(self, tiles: Tiles) -> int:
+        """Columns of a tile."""
+        count = tiles.column_tiles
+        return _up(-(-self.p.columns // count), self.registers.width) if count else tiles.columns
+
+    def launch(self, unit: float, units: int) -> float:
+        """Cycles of a launch of so many units; cores are not equally fast."""
+        unit += CORES.unit_cycles
+        uneven = CORES.uneven * (1 + min(1.0, unit / CORES.long_unit_cycles))
+        rounds = max(-(-units // self.cores), units / self.cores + uneven)
+        return CORES.launch_cycles + rounds * unit
+
+    def packing(self, side: int, units: int) -> float:
+        """Cycles of a launch that packs an operand."""
+        p = self.p
+        size = (p.rows, p.columns)[side]
+        vectors = p.batch * size * p.depth / self.registers.width
+        if 2 * p.batch * size * p.depth < CORES.shared_work:  # by one core
+            return vectors * (self.weights[side] + CORES.alone_cycles)
+        cycles = vectors * (self.weights[side] + CORES.passed_cycles[side])
+        return self.launch(cycles / units, units)
+
+    def tile(self, tiles: Tiles) -> float:
+        """Cycles of one tile."""
+        rows, columns = min(tiles.rows, self.p.rows), min(self.width(tiles), self.p.columns)
+        width = self.registers.width
+        found = self.depth * self.block(rows, -(-columns // width))
+        far = (rows + columns) * self.depth + 2 * rows * columns
+        found += far * self.bytes / self.reach + self.depth * CORES.line_cycles
+        if "tile" in (tiles.left, tiles.right):
+            found += CORES.pack_unit_cycles
+        if tiles.left == "tile":
+            found += rows * self.depth / width * self.weights[0]
+        if tiles.right == "tile":
+            found += -(-columns // width) * self.depth * self.weights[1]
+        if tiles.right == "skinny" and not self.gemm.has_k_contiguous_columns:
+            found += columns * self.depth  # each tile turns them for itself
+        return found
+
+    def block(self, rows: int, vectors: int) -> float:
+        """Cycles of a step of k: two multiply-adds a cycle, none of them before it is ready."""
+        r = self.registers
+        if r.has_tiles:
+            return -(-rows // r.height) * vectors * CORES.amx_cycles
+        if self.gemm.kind in (GemmKind.SKINNY, GemmKind.GEMV_DOT):
+            return rows * vectors / CORES.multiply_adds
+        high, rest = divmod(rows, r.height)
+        whole, narrow = divmod(vectors, r.vectors)
+        found = 0.0
+        for count, wide in ((whole, r.vectors), (1, narrow)):
+            if count and wide:
+                each = (wide + CORES.broadcast) / CORES.multiply_adds
+                found += count * high * max(r.height * each, CORES.latency_cycles)
+                found += count * max(rest * each, CORES.latency_cycles) if rest else 0.0
+        return found
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
