@@ -16,6 +16,7 @@ from torch import fx
 
 from ..config import Options
 from ..errors import ArgumentError
+from ..runtime.gc_pause import held_back, made_to_stay
 from .attention_calls import unify_attention
 from .cached import Kept, is_kept, keeping
 from .graph import Graph
@@ -45,7 +46,7 @@ def fulgurite(
         lambda m, i: torch._dynamo.disable(compiler(m, i), reason="it is compiled"),
         reason="it compiles",
     )
-    with keeping(module, chosen) as kept:
+    with held_back(), keeping(module, chosen) as kept:
         made = aot_module_simplified(
             module,
             list(inputs),
@@ -56,6 +57,7 @@ def fulgurite(
             partition_fn=min_cut_rematerialization_partition,
             keep_inference_input_mutations=True,
         )
+        made_to_stay()
     return torch._dynamo.disable(made, reason="it is compiled")
 
 
@@ -83,12 +85,17 @@ class Decompositions(Mapping[Any, Any]):
 
 @functools.cache
 def decompositions() -> dict[Any, Any]:
-    """torch's core ATen decompositions, but for the operators that are lowered as they are."""
-    from torch._decomp import core_aten_decompositions
+    """torch's core ATen decompositions, but for the operators that are lowered as they are.
 
+    Only those behind autograd: `core_aten_decompositions` also lists every composite operator that
+    is loaded, which autograd has decomposed already; to find them takes a tenth of a second.
+    """
+    from torch import _decomp
+
+    found = getattr(_decomp, "_core_aten_decompositions_post_autograd", None)
     return {
         operator: function
-        for operator, function in core_aten_decompositions().items()
+        for operator, function in (found or _decomp.core_aten_decompositions)().items()
         if not isinstance(operator, torch._ops.OpOverload) or name_of(operator) not in TABLE
     }
 

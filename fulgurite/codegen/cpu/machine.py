@@ -24,6 +24,7 @@ SHIPPED = MachineModel(
     pack_rate=6.5,
     compile_ns=5_000.0,
     stream_compile_ns=10_000.0,
+    part_ns=5_000.0,
     proposal_ns=2_000.0,
     spill_ns_per_byte=0.15,
     strided_rate=1.2,

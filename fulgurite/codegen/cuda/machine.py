@@ -19,6 +19,7 @@ HOPPER = MachineModel(
     pack_rate=4100.0,
     compile_ns=50_000.0,
     stream_compile_ns=50_000.0,
+    part_ns=1.0,
     proposal_ns=2_000.0,
     spill_ns_per_byte=0.0002,
     strided_rate=500.0,

@@ -50,6 +50,7 @@ class MachineModel:
     pack_rate: float  # numbers a nanosecond that are packed for contractions
     compile_ns: float  # of a kernel that is compiled, spread over the runs it will have
     stream_compile_ns: float  # the same of a streaming kernel
+    part_ns: float  # of a part of a concatenation that a kernel writes out, spread in the same way
     proposal_ns: float  # of a fused kernel that is priced, spread in the same way
     spill_ns_per_byte: float  # of an intermediate beyond its share of the caches
     strided_rate: float  # numbers a nanosecond that are read one by one

@@ -53,6 +53,7 @@ Sight: TypeAlias = "tuple[Node, int, Place]"  # an unstable value, its writer, a
 Sights: TypeAlias = "frozenset[Sight]"
 _EXACT = (MAX, MIN, WHERE, NEG, ABS)  # float ops that round nothing, whatever laws make of them
 _FLAT = "flat"  # element by element, in whatever shape
+_MANY: frozenset[Place] = frozenset(["many", "and more"])  # whatever becomes of them
 _FIRST: Axis = ()  # along an axis of one step
 _NONE: Sights = frozenset()
 
@@ -158,9 +159,14 @@ def _is_generic(
 
 
 def _seen_from(
-    asking: Sequence[Node], order: Sequence[Node], wanted: Collection[Node]
+    asking: Sequence[Node], order: Sequence[Node], wanted: Collection[Node], most: int = 32
 ) -> dict[Node, dict[Node, frozenset[Place]]]:
-    """At which places nodes read some values, if one loop computed everything."""
+    """At which places nodes read some values, if one loop computed everything.
+
+    Slices and concatenations multiply them: more than `most` are `_MANY`, also behind what would
+    make one of them. A question is then thought to compare elements of different places, which only
+    asks for more.
+    """
     cone = set(walk(asking, stable_sources))
     seen: dict[Node, dict[Node, frozenset[Place]]] = {}
     for node in order:
@@ -172,8 +178,12 @@ def _seen_from(
         elif not is_unstable(node):
             for number, source in enumerate(value_sources(node)):
                 for value, where in seen[source].items():
-                    moved = frozenset([_moved(p, value, node, number) for p in where])
-                    mine[value] = mine.get(value, frozenset()) | moved
+                    before = mine.get(value, frozenset())
+                    if where is _MANY or before is _MANY:
+                        mine[value] = _MANY
+                        continue
+                    found = before.union([_moved(p, value, node, number) for p in where])
+                    mine[value] = found if len(found) <= most else _MANY
         seen[node] = mine
     return seen
 

@@ -130,7 +130,13 @@ class _Views:
         """Nanoseconds that are saved if a value is stored."""
         table = self.table
         own = time_of(self.maker(node)[0], table) + spill_time([byte_count(node)], table)
-        return self.saved(node) - own - table.compile_ns
+        return self.saved(node) + self.text(node) - own - table.compile_ns
+
+    def text(self, node: Node) -> float:
+        """Nanoseconds of compiling: what a kernel computes of a concatenation is written out for
+        each part, and copies of parts are numbers of a table."""
+        readers = [place for place in self.users[node] if place != self.position.get(node)]
+        return max(0, len(_parts(node)) - 2) * len(readers) * self.table.part_ns
 
     def saved(self, node: Node) -> float:
         """Nanoseconds that the kernels save that have a value inside, if they read it."""

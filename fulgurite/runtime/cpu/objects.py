@@ -3,8 +3,9 @@
 In: `KernelText` kernels and a target. Out: for each a `Native`: functions, units, numbers. A text
 has a digest, over itself, the target and the compiler, that names its functions: so objects never
 clash, and a text that was compiled before, here or (through the disk store) by another process, is
-not compiled again. All texts of one call that are new go through the compiler in one module. On
-disk the first of them has the object, after a line of what it holds and needs; all others name it.
+not compiled again. All texts of one call that are new go through the compiler in one module, or
+where there is much of them in one for each thread. On disk the first of a module has the object,
+after a line of what it holds and needs; all others name it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...codegen.cpu.llvm.compiler import Refusal, compile_object
+from ...codegen.cpu.llvm.compiler import Refusal, compile_objects
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
 from ...codegen.cpu.target import Target
@@ -24,10 +25,12 @@ from ...config import current
 from ...core.digest import digest_of
 from ...core.lazy_named_tuple import NamedTuple
 from ..cache.disk import store_for
+from .threads import own_threads
 
 if TYPE_CHECKING:
     from ...codegen.common.api import KernelText, Launch
 
+PART = 1 << 17  # letters of text that are worth a thread of LLVM: about 50 ms
 ENTRY = "a line about an object, then its bytes"  # what the disk has for a text
 THREADED = CORES.shared_work  # additions in a launch from which sharing it among threads pays
 
@@ -121,22 +124,24 @@ class Code:
                 self._compile(new)
 
     def _compile(self, new: dict[str, tuple[str, list[str]]]) -> None:
+        parts = _parts(new, current().threads or own_threads())
         try:
-            data = compile_object([text for text, _ in new.values()], self.target)
+            found = compile_objects([[new[d][0] for d in part] for part in parts], self.target)
         except Refusal as problem:
-            problem.digest = None if problem.number is None else list(new)[problem.number]
+            order = [digest for part in parts for digest in part]
+            problem.digest = None if problem.number is None else order[problem.number]
             raise
         self.compiled += len(new)
-        needs = sorted({need for _, listed in new.values() for need in listed} - set(new))
-        self._load(Object(data, tuple(new), tuple(needs)))
         store = store_for(current())
-        if store is not None:
-            first, *others = new
-            about = json.dumps({"needs": needs, "texts": list(new)}).encode()
-            named = json.dumps({"first": first}).encode()
-            store.put_many(
-                [("kernel", first, about + b"\n" + data), *[("kernel", d, named) for d in others]]
-            )
+        for part, data in zip(parts, found, strict=True):
+            needs = sorted({need for digest in part for need in new[digest][1]} - set(part))
+            self._load(Object(data, tuple(part), tuple(needs)))
+            if store is not None:
+                first, *others = part
+                about = json.dumps({"needs": needs, "texts": part}).encode()
+                named = json.dumps({"first": first}).encode()
+                entries = [("kernel", d, named) for d in others]
+                store.put_many([("kernel", first, about + b"\n" + data), *entries])
 
     def fetch(self, digest: str) -> bool:
         """True if a text's code is in memory, or was loaded from the disk."""
@@ -177,6 +182,23 @@ class Code:
     def digest(self, text: str) -> str:
         """What a text is called: it depends on all that its code depends on."""
         return digest_of(f"{self._settings}\n{text}")
+
+
+def _parts(new: dict[str, tuple[str, list[str]]], threads: int) -> list[list[str]]:
+    """Texts in as many parts as threads are worth, about as long as one another. Libraries are in
+    the first, which is loaded before the others."""
+    wanted = {need for _, needs in new.values() for need in needs}
+    first = [digest for digest in new if digest in wanted]
+    rest = sorted([d for d in new if d not in wanted], key=lambda d: len(new[d][0]), reverse=True)
+    letters = sum([len(text) for text, _ in new.values()])
+    count = max(1, min(threads, letters // PART, len(rest)))
+    parts: list[list[str]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for digest in (*first, *rest):
+        place = 0 if digest in wanted else loads.index(min(loads))
+        parts[place].append(digest)
+        loads[place] += len(new[digest][0])
+    return parts
 
 
 def shared(units: int, work: int) -> int:

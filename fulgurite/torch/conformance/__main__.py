@@ -9,12 +9,13 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from . import results
 from .models import SUITES
-from .runner import LIMIT_SECONDS, judged, work
+from .runner import LIMIT_SECONDS, Task, judged, work
 
 SAMPLE = {  # twenty-five models for every change: small, and of many kinds
     "torchvision": ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5",
@@ -43,11 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="of the whole run")
     parser.add_argument("--rows", default="", help="a file of rows: those in it are not run again")
     parser.add_argument("--again", default="", help="but for those of these statuses: crashed,...")
+    parser.add_argument(
+        "--tasks", default="", help="a file: a suite, model and kind a line, in order"
+    )
+    parser.add_argument("--untimed", action="store_true", help="no seconds of warm steps")
     parser.add_argument("--table", default="", help="a file for the table, in Markdown")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.worker:
-        work(given.worker, given.backend)
+        work(given.worker, given.backend, not given.untimed)
         return 0
     before = [
         row for row in results.read(given.rows) if row["status"] not in given.again.split(",")
@@ -64,29 +69,35 @@ def run(given: argparse.Namespace, before: list[results.Row]) -> list[results.Ro
     end = time.monotonic() + given.seconds
     rows: list[results.Row] = []
     known: set[tuple[str, ...]] = {(row["suite"], row["name"], row["kind"]) for row in before}
-    suites = {suite: tasks(suite, given, known) for suite in given.suite or SAMPLE}
-    left = sum(map(len, suites.values()))
-    for suite, wanted in suites.items():
-        now = time.monotonic()
-        until = now + (end - now) * len(wanted) / left if wanted else now
-        left -= len(wanted)
-        found = operators(given) if suite == "ops" else judged(
-            suite, wanted, given.backend, given.jobs, given.limit, until
-        )  # fmt: skip
-        count = len(rows)
-        for row in found:
-            rows.append(row)
-            if suite != "ops" or row["status"] == "differs":
-                print(line(row), flush=True)
-            if given.rows:
-                with open(given.rows, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
-            if given.table:
-                text = f"{results.summary(before + rows)}\n\n{results.table(before + rows)}"
-                Path(given.table).write_text(text, encoding="utf-8")
-        if (missed := len(wanted) - (len(rows) - count)) and suite != "ops":
-            print(f"{suite}: no time for {missed} of {len(wanted)}", flush=True)
+    suites = given.suite or list(SAMPLE)
+    wanted = [t for t in listed(given.tasks) if t not in known] if given.tasks else [
+        (suite, *task) for suite in suites for task in tasks(suite, given, known)
+    ]  # fmt: skip
+    found = judged(wanted, given.backend, given.jobs, given.limit, end, not given.untimed)
+    for row in chain(operators(given) if "ops" in suites else (), found):
+        rows.append(row)
+        keep(row, before + rows, given)
+    if missed := len(wanted) - len([row for row in rows if row["suite"] != "ops"]):
+        print(f"no time for {missed} of {len(wanted)}", flush=True)
     return rows
+
+
+def keep(row: results.Row, rows: list[results.Row], given: argparse.Namespace) -> None:
+    """Print a new row, and write it and the table of all rows to the files that are asked for."""
+    if row["suite"] != "ops" or row["status"] == "differs":
+        print(line(row), flush=True)
+    if given.rows:
+        with open(given.rows, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    if given.table:
+        text = f"{results.summary(rows)}\n\n{results.table(rows)}"
+        Path(given.table).write_text(text, encoding="utf-8")
+
+
+def listed(path: str) -> list[Task]:
+    """The tasks of a file, in its order."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [(suite, name, kind) for suite, name, kind in map(str.split, lines)]
 
 
 def tasks(suite: str, given: Any, known: set[tuple[str, ...]]) -> list[tuple[str, str]]:

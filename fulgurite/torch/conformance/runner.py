@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,10 +30,13 @@ from .wide import widened
 
 ROUNDINGS = 10  # at most of a model that one run does not show to be as close to float64
 LIMIT_SECONDS = 300  # for a model, before it counts as a hang
-MODELS = 12  # of one worker: importing torch takes seconds, but dynamo keeps what it traced
+MODELS = 24  # of one worker: importing torch takes seconds, but dynamo keeps what it traced
+Task = tuple[str, str, str]  # a suite, a model of it, and forward or training
 
 
-def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> dict[str, Any]:
+def measure(
+    name: str, make: Callable[[], Any], train: bool, backend: str, timed: bool = True
+) -> dict[str, Any]:
     """Run a model in eager torch and through a backend, and compare."""
     import torch
 
@@ -51,7 +55,8 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
         return row | {"status": "skipped", "why": f"eager torch: {_text(problem)}"}
     if not theirs:
         return row | {"status": "skipped", "why": "it gives no tensors"}
-    row["eager_seconds"] = _timed(lambda: _step(model, model, given, train))
+    if timed:
+        row["eager_seconds"] = _timed(lambda: _step(model, model, given, train))
     model.load_state_dict(state)
     torch._dynamo.reset()
     REPORT.reset()
@@ -60,7 +65,8 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
         call = torch.compile(model, backend=backend)
         ours = _step(model, call, given, train)
         row["first_seconds"] = round(time.perf_counter() - start, 3)
-        row["warm_seconds"] = _timed(lambda: _step(model, call, given, train))
+        if timed:
+            row["warm_seconds"] = _timed(lambda: _step(model, call, given, train))
     except Exception as problem:
         return row | {"status": "failed", "why": _text(problem)}
     row["eager_operators"] = dict(REPORT.eager)
@@ -267,7 +273,7 @@ def _text(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {' '.join(lines[:2])[:200]}"
 
 
-def work(suite: str, backend: str) -> None:
+def work(suite: str, backend: str, timed: bool = True) -> None:
     """What a worker does: reads a model's name and kind a line, prints a line of JSON."""
     import torch
 
@@ -283,17 +289,21 @@ def work(suite: str, backend: str) -> None:
     print("@ready", flush=True)
     for line in sys.stdin:
         name, _, kind = line.strip().partition(" ")
-        row = measure(name, makers[name], kind == "training", backend)
+        row = {"name": name, "status": "skipped", "why": f"this {suite} does not have it"}
+        if name in makers:
+            row = measure(name, makers[name], kind == "training", backend, timed)
         print("@row " + json.dumps(row), flush=True)
 
 
 class Worker:
     """A process that judges one model after the other."""
 
-    def __init__(self, suite: str, backend: str, jobs: int, limit: float, deadline: float) -> None:
+    def __init__(
+        self, suite: str, backend: str, jobs: int, limit: float, deadline: float, timed: bool
+    ) -> None:
         command = [sys.executable, "-m", "fulgurite.torch.conformance", "--worker", suite,
-                   "--backend", backend]  # fmt: skip
-        self.limit, self.deadline, self.models = limit, deadline, 0
+                   "--backend", backend, *["--untimed"] * (not timed)]  # fmt: skip
+        self.suite, self.limit, self.deadline, self.models = suite, limit, deadline, 0
         environment = {
             "FULGURITE_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)),
             **os.environ,
@@ -345,29 +355,48 @@ class Worker:
         self.process.wait()
 
 
+class Tasks:
+    """What is left to judge. Suites are taken from in the share that is left of each, and a worker
+    gets models of its own suite as long as there are any."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.lock, self.workers = threading.Lock(), Counter[str]()
+        self.left: dict[str, deque[Task]] = {}
+        for task in tasks:
+            self.left.setdefault(task[0], deque()).append(task)
+
+    def take(self, worker: str | None) -> Task | None:
+        """The next task for a worker of a suite, or for one that is not yet begun."""
+        with self.lock:
+            suites = [suite for suite, left in self.left.items() if left]
+            if not suites:
+                return None
+            if worker not in suites:
+                worker = max(suites, key=lambda s: len(self.left[s]) / (self.workers[s] + 1))
+                self.workers[worker] += 1
+            return self.left[worker].popleft()
+
+
 def judged(
-    suite: str, tasks: Sequence[tuple[str, str]], backend: str = "fulgurite", jobs: int = 1,
-    limit: float = LIMIT_SECONDS, deadline: float = math.inf,
+    tasks: Sequence[Task], backend: str = "fulgurite", jobs: int = 1,
+    limit: float = LIMIT_SECONDS, deadline: float = math.inf, timed: bool = True,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Rows of tasks (a model, forward or training) as they come, until a time of the clock."""
-    left: Queue[tuple[str, str]] = Queue()
-    for task in tasks:
-        left.put(task)
+    """Rows of tasks as they come, until a time of the clock."""
+    left = Tasks(tasks)
     rows: Queue[dict[str, Any] | None] = Queue()
 
     def serve() -> None:
         worker: Worker | None = None
+        suite: str | None = None
         try:
-            while time.monotonic() < deadline:
-                name, kind = left.get_nowait()
-                worker = worker or Worker(suite, backend, jobs, limit, deadline)
-                if found := worker.row(name, kind):
-                    rows.put(found | {"suite": suite})
-                if worker.models >= MODELS:
+            while time.monotonic() < deadline and (task := left.take(suite)):
+                if worker is not None and (worker.suite != task[0] or worker.models >= MODELS):
                     worker.end()
                     worker = None
-        except Empty:
-            pass
+                suite, name, kind = task
+                worker = worker or Worker(suite, backend, jobs, limit, deadline, timed)
+                if found := worker.row(name, kind):
+                    rows.put(found | {"suite": suite})
         finally:
             if worker is not None:
                 worker.end()

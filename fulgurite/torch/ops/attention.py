@@ -30,6 +30,24 @@ def _scores(
     return scores, factor
 
 
+def _for_queries(x: Any, q: Any) -> Any:
+    """Keys or values with a head for each head of queries: a head may serve several of them."""
+    if x.shape[:-2] == q.shape[:-2]:
+        return x
+    *batch, heads, length, width = x.shape
+    groups = q.shape[-3] // heads
+    many = fg.broadcast_to(fg.expand_dims(x, -3), (*batch, heads, groups, length, width))
+    return fg.reshape(many, (*batch, q.shape[-3], length, width))
+
+
+def _of_heads(grad: Any, x: Any) -> Any:
+    """The gradient by keys or values, summed over the queries' heads that each serves."""
+    if grad.shape == x.shape:
+        return grad
+    *batch, heads, length, width = x.shape
+    return fg.sum(fg.reshape(grad, (*batch, heads, -1, length, width)), axis=-3)
+
+
 def _log_sums(scores: Any) -> Any:
     top = fg.max(scores, axis=-1, keepdims=True)
     top = fg.where(top == -math.inf, 0.0, top)
@@ -45,6 +63,7 @@ def attention(
     if dropout:
         raise Refused("attention with dropout inside")
     wide = compute_dtype(q.dtype)
+    k, v = _for_queries(k, q), _for_queries(v, q)
     scores, _ = _scores(q, k, attn_mask, causal, scale, wide)
     dtype = TO_OURS[use.out[0].dtype]
     weights = fg.softmax(scores, axis=-1)
@@ -65,7 +84,8 @@ def attention_backward(
     """Gradients by queries, keys and values; the weights are computed again from the sums."""
     if dropout:
         raise Refused("attention with dropout inside")
-    wide = compute_dtype(q.dtype)
+    wide, given = compute_dtype(q.dtype), (q, k, v)
+    k, v = _for_queries(k, q), _for_queries(v, q)
     scores, factor = _scores(q, k, attn_mask, causal, scale, wide)
     weights = fg.exp(scores - fg.expand_dims(cast(sums, wide), -1))
     if attn_mask is not None or (causal and q.shape[-2] > k.shape[-2]):
@@ -77,7 +97,8 @@ def attention_backward(
     by_scores = weights * (inner - along) * factor
     by_q = by_scores @ cast(k, wide)
     by_k = fg.swapaxes(by_scores, -1, -2) @ cast(q, wide)
-    return tuple([cast(g, x.dtype) for g, x in zip((by_q, by_k, by_v), (q, k, v), strict=True)])
+    found = zip((by_q, by_k, by_v), given, strict=True)
+    return tuple([cast(_of_heads(g, x), x.dtype) for g, x in found])
 
 
 # --- torch's fused layers of inference ------------------------------------------------------------

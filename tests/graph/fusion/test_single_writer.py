@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fulgurite.core.ops.elementwise import CAST, EQ, LT, MAX
 from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import expand, flip, pad, permute, shrink
 from fulgurite.core.ops.reduce import reduce_node
+from fulgurite.graph.fusion import single_writer
 from fulgurite.graph.fusion.check_single_writer import verify_agreement
 from fulgurite.graph.fusion.single_writer import Launch, Law, Question, jumps, questions
 from fulgurite.graph.ir.bit_stability import is_unstable
@@ -188,3 +190,23 @@ def test_every_element_equals_itself_turned() -> None:
     with fg.config(device="cpu", tier="native", verify=True):
         product = fg.Tensor(array) @ fg.Tensor(array[::-1].copy()).mT
         assert bool(fg.diagonal(product == product.mT).all())
+
+
+def test_slices_that_are_joined_again_and_again_are_seen_at_few_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # blocks of a dual path network: the places at which a value is seen doubled with each of them
+    moves = 0
+    moved = single_writer._moved
+
+    def counted(*given: Any) -> Any:
+        nonlocal moves
+        moves += 1
+        return moved(*given)
+
+    monkeypatch.setattr(single_writer, "_moved", counted)
+    value = y = numbers(1, 8, 16) @ numbers(2, 16, 16)
+    for _ in range(24):
+        y = fg.concat([y[:, 3:] + y[:, :13], y[:, 5:8] * 2], axis=1)
+    (found,) = _asked(y > value)
+    assert found.apart and moves < 100_000

@@ -49,6 +49,15 @@ def test_two_parts_that_are_read_once_are_not_stored() -> None:
     assert stored(fg.concat([a, b], axis=1).sum(axis=(1, 2, 3))) == []
 
 
+def test_small_parts_are_stored_when_there_are_many_of_which_each_would_be_written_out() -> None:
+    parts = [given(2, 8, 6, 6, seed=n) for n in range(16)]
+    many, few = [fg.tanh(fg.concat(some, axis=1)) for some in (parts, parts[:3])]
+    assert (stored(many), stored(few)) == ([(2, 128, 6, 6)], [])
+    np.testing.assert_allclose(
+        many.numpy(), np.tanh(np.concatenate([p.numpy() for p in parts], 1)), rtol=1e-6
+    )
+
+
 def test_channels_that_are_shuffled_are_stored_before_they_are_turned() -> None:
     a, b = given(1, 64, 24, 24), given(1, 64, 24, 24, seed=1)
     rows = fg.moveaxis(shuffled(fg.concat([a, b], axis=1)), 1, -1)

@@ -50,9 +50,9 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_workers_in_parallel_give_a_row_for_each_model(jobs: int, started: list[Any]) -> None:
-    tasks = [(f"model{i}", "forward") for i in range(2 * runner.MODELS + 1)]
-    rows = list(runner.judged("timm", tasks, jobs=jobs))
-    assert sorted([row["name"] for row in rows]) == sorted([name for name, _ in tasks])
+    tasks = [("timm", f"model{i}", "forward") for i in range(2 * runner.MODELS + 1)]
+    rows = list(runner.judged(tasks, jobs=jobs))
+    assert sorted([row["name"] for row in rows]) == sorted([name for _, name, _ in tasks])
     assert len(started) >= 3  # a worker is replaced after so many models
     assert all([process.poll() is not None for process in started])
 
@@ -61,7 +61,7 @@ def test_a_model_that_hangs_or_dies_is_one_row_and_the_next_has_another_worker(
     started: list[Any],
 ) -> None:
     names = ["one", "hangs", "two", "dies", "three"]
-    rows = list(runner.judged("timm", [(n, "training") for n in names], limit=2.0))
+    rows = list(runner.judged([("timm", n, "training") for n in names], limit=2.0))
     assert [row["status"] for row in rows] == ["agrees", "crashed", "agrees", "crashed", "agrees"]
     assert "no result after 2 seconds" in rows[1]["why"] and "ended with 3" in rows[3]["why"]
     assert all([row["kind"] == "training" and row["suite"] == "timm" for row in rows])
@@ -69,10 +69,23 @@ def test_a_model_that_hangs_or_dies_is_one_row_and_the_next_has_another_worker(
 
 
 def test_behind_the_deadline_nothing_has_a_row_and_no_process_is_left(started: list[Any]) -> None:
-    tasks = [("one", "forward"), ("hangs", "forward"), ("two", "forward")]
-    rows = list(runner.judged("timm", tasks, deadline=time.monotonic() + 3))
+    tasks = [("timm", name, "forward") for name in ("one", "hangs", "two")]
+    rows = list(runner.judged(tasks, deadline=time.monotonic() + 3))
     assert [row["name"] for row in rows] == ["one"]
     assert all([process.poll() is not None for process in started])
+
+
+def test_suites_share_workers_and_a_worker_keeps_its_suite_while_it_has_models(
+    started: list[Any],
+) -> None:
+    tasks = [(suite, f"{suite}{i}", "forward") for suite, n in (("timm", 9), ("torchvision", 3))
+             for i in range(n)]  # fmt: skip
+    rows = list(runner.judged(tasks, jobs=2))
+    assert sorted([(row["suite"], row["name"], row["kind"]) for row in rows]) == sorted(tasks)
+    assert 2 <= len(started) <= 4  # at most one each for the other suite
+    left = runner.Tasks(tasks)
+    assert [left.take(None), left.take(None)] == [tasks[0], tasks[1]]  # 9 / 1, 8 / 2, 7 / 3
+    assert left.take("torchvision") == tasks[9]
 
 
 def test_the_table_has_a_line_for_each_architecture_and_a_file_of_rows_is_read_back(

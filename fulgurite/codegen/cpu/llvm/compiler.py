@@ -9,7 +9,9 @@ refuses is a `Refusal`, which says little; all that LLVM said is in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...._lazy import FORK_LOCK
@@ -48,16 +50,47 @@ def _llvm() -> Llvm:
 
 def compile_object(texts: Sequence[str], target: Target) -> bytes:
     """One object with the functions of all texts."""
+    return compile_objects([texts], target)[0]
+
+
+def compile_objects(parts: Sequence[Sequence[str]], target: Target) -> list[bytes]:
+    """An object for each part of texts, all at once: LLVM runs in a thread for each."""
     global calls
     with FORK_LOCK:  # until LLVM's own objects are gone too
         calls += 1
+        made, asked = _llvm(), machine(target)
         try:
-            return _llvm().emit(texts, machine(target))
+            found = _at_once([partial(made.emit, texts, asked) for texts in parts])
+            made.rest(sum([len(text) for texts in parts for text in texts]))
+            return found
         except RuntimeError as problem:
             said = str(problem)
+    texts = [text for some in parts for text in some]
     alone = [(number, fault(text)) for number, text in enumerate(texts)]
     number, own = next(((n, own) for n, own in alone if own), (None, None))
     raise Refusal(own or said, texts if number is None else [texts[number]], number)
+
+
+def _at_once(jobs: Sequence[Callable[[], bytes]]) -> list[bytes]:
+    """What each of some jobs gives: the first is this thread's, the others have their own."""
+    found: dict[int, bytes] = {}
+    problems: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            found[number] = jobs[number]()
+        except BaseException as problem:
+            problems.append(problem)
+
+    others = [threading.Thread(target=run, args=(n,)) for n in range(1, len(jobs))]
+    for thread in others:
+        thread.start()
+    run(0)
+    for thread in others:
+        thread.join()
+    if problems:
+        raise problems[0]
+    return [found[number] for number in range(len(jobs))]
 
 
 def fault(text: str) -> str | None:

@@ -5,7 +5,8 @@ text raises RuntimeError. The functions are called directly: loading llvmlite's 
 IR builder, pass managers, execution engines) takes seven times as long as loading LLVM, and none
 of it is used here. How they are called is only known for the versions in `KNOWN`; with any other,
 and where a program has loaded `llvmlite.binding` already, that is asked instead.
-Nothing outlives a call but target machines. The caller holds `FORK_LOCK`: one thread at a time.
+Nothing outlives a call but target machines, of which each call has one to itself: threads may emit
+at once. Whoever waits for them holds `FORK_LOCK`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import os
 import platform
 import struct
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Protocol
@@ -66,6 +69,9 @@ class Llvm(Protocol):
 
     def check(self, text: str) -> None:
         """Raise RuntimeError with what is wrong with a text."""
+
+    def rest(self, letters: int) -> None:
+        """Give back memory, if so much text was worth it."""
 
 
 _OURS = ("k", "fulgurite_")  # functions that no text but ours has
@@ -161,14 +167,15 @@ class Direct:
         library.LLVMPY_InitializeNativeTarget()
         library.LLVMPY_InitializeNativeAsmPrinter()
         library.LLVMPY_InitializeNativeAsmParser()
-        self._machines: dict[Machine, int] = {}
+        self._machines: defaultdict[Machine, list[int]] = defaultdict(list)  # those not in use
         self._pages = read_only_pages(path, library.LLVMPY_ContextCreate)
-        self.rest()  # most of what was read so far is never read again
+        self.rest(self.large_text)  # most of what was read so far is never read again
 
     def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
         """The functions of all texts as one object, or as assembly."""
-        call, made = self._call, self._machine(machine)
+        call = self._call
         _check_assembly(texts, machine)
+        made = self._machine(machine)
         context = call["ContextCreate"]()
         try:
             whole, *others = [self._parsed(context, text) for text in join_texts(texts)]
@@ -189,11 +196,12 @@ class Direct:
             return found
         finally:
             call["ContextDispose"](context)  # and with it what a failure left
-            if sum(map(len, texts)) > self.large_text:
-                self.rest()
+            self._machines[machine].append(made)
 
-    def rest(self) -> None:
+    def rest(self, letters: int) -> None:
         """Give back memory until it is used again: pages of the library, and what was freed."""
+        if letters < self.large_text:
+            return
         for address, size in self._pages:
             _libc().madvise(_PLACE(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
         if hasattr(_libc(), "malloc_trim"):
@@ -235,9 +243,9 @@ class Direct:
         return text
 
     def _machine(self, machine: Machine) -> int:
-        found = self._machines.get(machine)
-        if found is not None:
-            return found
+        free = self._machines[machine]
+        with suppress(IndexError):
+            return free.pop()
         if not machine.triple.startswith(platform.machine()):
             for part in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
                 self._library[f"LLVMPY_InitializeAll{part}"]()
@@ -251,7 +259,6 @@ class Direct:
         )  # fmt: skip
         if not made:
             raise RuntimeError("there is no such target machine")
-        self._machines[machine] = made
         return made
 
 
@@ -265,7 +272,7 @@ class Binding:
         self._llvm.initialize_all_targets()
         self._llvm.initialize_all_asmprinters()
         self._llvm.initialize_native_asmparser()
-        self._machines: dict[Machine, Any] = {}
+        self._machines: defaultdict[Machine, list[Any]] = defaultdict(list)  # those not in use
 
     def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
         """The functions of all texts as one object, or as assembly."""
@@ -275,19 +282,27 @@ class Binding:
             whole.link_in(module)
         whole.triple = machine.triple
         whole.verify()
-        if machine not in self._machines:
-            target = self._llvm.Target.from_triple(machine.triple)
-            self._machines[machine] = target.create_target_machine(
-                cpu=machine.cpu,
-                features=machine.features,
-                opt=machine.effort,
-                reloc="pic",
-                codemodel="small",
-            )
-        made = self._machines[machine]
-        if assembly:
-            return str(made.emit_assembly(whole)).encode()
-        return bytes(made.emit_object(whole))
+        made = self._machine(machine)
+        try:
+            if assembly:
+                return str(made.emit_assembly(whole)).encode()
+            return bytes(made.emit_object(whole))
+        finally:
+            self._machines[machine].append(made)
+
+    def _machine(self, machine: Machine) -> Any:
+        with suppress(IndexError):
+            return self._machines[machine].pop()
+        return self._llvm.Target.from_triple(machine.triple).create_target_machine(
+            cpu=machine.cpu,
+            features=machine.features,
+            opt=machine.effort,
+            reloc="pic",
+            codemodel="small",
+        )
+
+    def rest(self, letters: int) -> None:
+        """Nothing: llvmlite has its own ways."""
 
     def check(self, text: str) -> None:
         """Raise RuntimeError with what is wrong with a text."""

@@ -172,7 +172,7 @@ def resident(path: str) -> int:
     found, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split()[0] and ":" not in line.split()[0]:
-            inside = line.endswith(path) and " r-xp " in line
+            inside = line.endswith(str(Path(path).resolve())) and " r-xp " in line
         elif inside and line.startswith("Rss:"):
             found += int(line.split()[1])
     return found
@@ -184,13 +184,16 @@ def test_memory_is_given_back_until_it_is_used_again() -> None:
     direct = Direct(path)
     before = direct.emit([ONE], X86)
     assert resident(path) > 4000
-    direct.rest()
+    direct.rest(Direct.large_text)
     assert resident(path) < 1000
     assert direct.emit([ONE], X86) == before
     many = "".join(
         [ONE.replace("@one", f"@one{i}") for i in range(1 + Direct.large_text // len(ONE))]
     )
     direct.emit([many], X86)
+    direct.rest(len(ONE))
+    assert resident(path) > 1000  # so little is not worth it
+    direct.rest(len(many))
     assert resident(path) < 1000
 
 
