@@ -60,7 +60,7 @@ class Options(_Kept):
     )  # fmt: skip
     cublas: str = _option(
         "float8",
-        "products on a GPU by cuBLASLt: of float8, where it was timed to be quicker (auto), on, off",
+        "products on a GPU by cuBLASLt: of float8, where it was timed to be better (auto), on, off",
         choices=("float8", "auto", "on", "off"),
     )
     autocast: str = _option(

@@ -45,7 +45,7 @@ class GpuTable:
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
-    unrolled_blocks: int = 4  # of the columns that a program folds, without a loop
+    unrolled_blocks: int = 0  # of the columns that a program folds, without a loop; not timed yet
     small_rows: int = 1024  # elements of short rows that a program takes together
     many_rows: int = 0  # the same where programs are many more than enough; 0: no more than that
     many: int = 8  # times what is enough, that programs are left then
