@@ -60,9 +60,10 @@ class Options(_Kept):
         choices=("float32", "tf32"),
     )  # fmt: skip
     cublas: str = _option(
-        "off", "products on a GPU by cuBLASLt: where it was timed to be quicker (auto), on, off",
-        choices=("auto", "on", "off"),
-    )  # fmt: skip
+        "float8",
+        "products on a GPU by cuBLASLt: of float8, where it was timed to be better (auto), on, off",
+        choices=("float8", "auto", "on", "off"),
+    )
     autocast: str = _option(
         "off", "dtype of products and convolutions of float32: what fg.autocast sets",
         in_key=False, choices=("off", "bfloat16", "float16"),

@@ -63,10 +63,12 @@ def _groups(
         left, right = folds[0].src[0].src
         whole = roles.shared if roles.shared == roles.folded else frozenset[int]()
         side = table.dot_rows
+        rows, columns = (prod([sizes[a] for a in role]) for role in (roles.left, roles.right))
+        parts = max(1, table.processors // (-(-rows // side) * -(-columns // side)))  # of K
         found = [
             _group(roles.left, left, sizes, order, side, 1),
             _group(roles.right, right, sizes, order, side, 1),
-            _group(whole, None, sizes, order, table.dot_depth, table.dot_loop),
+            _group(whole, None, sizes, order, table.dot_depth, table.dot_loop * parts),
         ]
     return [group for group in found if len(group) > 1]
 

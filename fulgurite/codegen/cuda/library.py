@@ -62,6 +62,11 @@ class Gemm(NamedTuple):
         depth = self.left.rows if self.turned[0] else self.left.columns
         return self.result.rows, self.result.columns, depth
 
+    @property
+    def is_float8(self) -> bool:
+        """True if its operands have 8 bits."""
+        return self.left.dtype.startswith("float8")
+
     @staticmethod
     def restored(dumped: Sequence[Any]) -> Gemm:
         """One that went through JSON."""

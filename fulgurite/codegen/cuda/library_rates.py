@@ -45,7 +45,7 @@ def gain_of(gemm: Gemm, table: GpuTable, has_epilogue: bool = False) -> Gain:
     if small and has_epilogue and rows > table.library_epilogue_rows:
         return NOTHING_KNOWN  # of those that were timed, half gained nothing
     kind = "16 bits" if small else gemm.precision
-    if gemm.left.dtype.startswith("float8"):
+    if gemm.is_float8:
         kind = "8 bits"
     tile = table.gluon_tiles[0]
     tiles = gemm.batches * -(-rows // tile[0]) * -(-columns // tile[1])

@@ -77,8 +77,9 @@ class Tiling:
     streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
+    unrolled_blocks: int = 0  # of a window of a split fold, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
-    peeled: int = 0  # whole blocks of a loop from which on its last one is a loop of its own
+    peeled: int = 0  # whole blocks of a row from which on its last one has a text of its own
 
 
 class TileProgram:
@@ -114,6 +115,7 @@ class TileProgram:
         self.products = contractions(self.order, self.free)
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
         self.levels = fold_levels(self.order)
+        self.behind = self._behind_products()
         self.wide = any(self._is_far(n) for n in self.order if n.op in (LOAD, STORE))
         self.index_type = "tl.int64" if self.wide else "tl.int32"
         self.numbers: dict[int, str] = {}
@@ -123,6 +125,17 @@ class TileProgram:
         self.checks = False
         self.counter = 0
         self.loops = 0
+
+    def _behind_products(self) -> frozenset[Node]:
+        """What follows from products of a kernel for the tensor cores.
+
+        It is worked out first: what an epilogue reads besides would be in registers meanwhile.
+        """
+        found: set[Node] = set()
+        for node in self.order if self.tiling.dot else ():
+            if node.op is FOLD or not found.isdisjoint(node.src):
+                found.add(node)
+        return frozenset(found)
 
     def _loops(self, axis: int) -> bool:
         """True if a folded axis is a loop: one that a block does not hold whole."""
@@ -165,7 +178,7 @@ class TileProgram:
         self._decode(inner)
         self._emit_roots(inner)
         self._close(inner, top)
-        body, used = _renumbered("\n".join(top.lines))
+        body, used = _renumbered("\n".join(self._peeled_map(top)))
         arguments = [
             source.pointer(f"p{number}", self.dtypes[param], self.places[param])
             for number, param in enumerate(used)
@@ -178,6 +191,28 @@ class TileProgram:
         text = source.with_variables(f"{definitions(body)}{head}\n{body}\n", arguments)
         warps, stages = self.tiling.warps, self.tiling.stages
         return Launch(text, "kernel", grid, warps, stages, tuple(arguments))
+
+    def _peeled_map(self, top: Scope) -> list[str]:
+        """The lines of a program; of a map along uneven rows those of whole blocks and of others.
+
+        A mask whose end is no multiple of a vector makes every access one of single elements.
+        """
+        lines = top.lines
+        masked = [line for line in lines if line in top.masks]
+        axes = [a for a in self.tiling.axes if self._is_ragged(a)]
+        folds = any(node.op is FOLD for node in self.order)
+        if not self.tiling.peeled or len(masked) != 1 or len(axes) != 1 or folds:
+            return lines
+        (mask,), (axis,) = masked, axes
+        size, block = self.sizes[axis], self.block[axis]
+        if source.number("", size).even or size < self.tiling.peeled * block:
+            return lines
+        at = lines.index(mask)
+        rest = [f"    {line}" for line in lines[at + 1 :]]
+        whole = f"    if {self.starts[str(axis)]} + {block} <= {self._number(size)}:"
+        return [
+            *lines[:at], whole, f"    {top.masks[mask]}", *rest, "    else:", f"    {mask}", *rest
+        ]  # fmt: skip
 
     def _tiles(self) -> int:
         """How many tiles there are."""
@@ -321,6 +356,13 @@ class TileProgram:
         for axis in sorted(axes, key=lambda a: (a in self.block, a)):
             self.loops += 1
             number, inner = self.loops, scope.loop(axis, self.loops)
+            if self._is_short_window(axis):
+                counter, steps = self.windows[axis]
+                header = f"for q{number} in tl.static_range(0, {steps}, {self.block[axis]}):"
+                inner.header = header
+                self._tile_axis(inner, axis, f"(a{counter} * {self._number(steps)} + q{number})")
+                scope = inner
+                continue
             start, end = "0", self._number(self.sizes[axis])
             if axis in self.windows:
                 counter, steps = self.windows[axis]
@@ -343,6 +385,18 @@ class TileProgram:
                     inner.say(f"{name} = {name}.to(tl.int64)")
             scope = inner
         return scope
+
+    def _is_short_window(self, axis: int) -> bool:
+        """True of a window of a few whole blocks, of columns, that is written out.
+
+        Loops over it that follow each other then read memory once (its values are common
+        subexpressions), and its loads are on their way at the same time.
+        """
+        if axis not in self.windows or axis not in self.block or self.tiling.dot is not None:
+            return False
+        steps, block = self.windows[axis][1], self.block[axis]
+        even = steps % block == 0 and self.sizes[axis] % steps == 0
+        return even and steps <= self.tiling.unrolled_blocks * block
 
     def _peeled(self, axis: int, number: int) -> tuple[str, str]:
         """Loop peeling: the whole blocks of a long row, and its end, which alone has masks."""
@@ -413,6 +467,7 @@ class TileProgram:
             sources = self._needs(node)
             missing = [s for s in sources if self._known(s, scope) is None]
             if missing:
+                missing.sort(key=lambda s: s not in self.behind)
                 waiting.extend(reversed(missing))
                 continue
             waiting.pop()

@@ -216,12 +216,16 @@ def _split(
     parallel = parallel_axes(roots, free)
     grid = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel])
     enough = table.processors if tiling.dot else table.enough
-    if not all(sizes) or grid * 2 > enough:
+    apart = tiling.dot is not None and _is_scattered(roots, tiling.dot)
+    if not all(sizes) or (grid * 2 > enough and not apart):
         return [Part(kernel)], []
     least, most = table.split_least, -(-enough // max(grid, 1))
     if tiling.dot:  # one round of programs, as many as a processor has room for
         enough *= table.most_warps // (2 * tiling.warps)
         most = enough // max(grid, 1)
+        if apart and most < 2:
+            most = table.scattered_parts
+            enough = grid * most
     if not tiling.dot and len(tiling.axes) == 2 and tiling.axes[1] in parallel:  # columns
         enough, least = table.processors * table.column_programs, grid * table.column_least
         most = -(-enough // max(grid, 1))
@@ -230,6 +234,18 @@ def _split(
         long=table.split_elements, block=least, most=most, hoist=True,
     )  # fmt: skip
     return split(kernel, len(dtypes), rules)
+
+
+def _is_scattered(roots: Sequence[Node], dot: tuple[int, int, int]) -> bool:
+    """True if a product's results are stored along neither axis of its tiles.
+
+    Weights of a convolution, whose window is contiguous: the sums are better stored along the tile,
+    and the epilogue is a kernel of its own that reads and writes whole rows.
+    """
+    stores = [n for n in roots if n.op is STORE]
+    return bool(stores) and all(
+        not any(atom in dot[:2] and abs(step) == 1 for atom, step in n.arg[1][1]) for n in stores
+    )
 
 
 def _groups(kernel: IndexKernel, table: GpuTable) -> list[IndexKernel]:

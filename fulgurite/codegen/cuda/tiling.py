@@ -45,6 +45,7 @@ class GpuTable:
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
+    unrolled_blocks: int = 0  # of the columns that a program folds, without a loop; not timed yet
     small_rows: int = 1024  # elements of short rows that a program takes together
     many_rows: int = 0  # the same where programs are many more than enough; 0: no more than that
     many: int = 8  # times what is enough, that programs are left then
@@ -56,13 +57,14 @@ class GpuTable:
     split_short: int = 256  # elements of a fold that one program folds as well
     split_elements: int = 1 << 15  # that are worth sharing out
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
+    scattered_parts: int = 3  # of K, of a product whose results are far apart in memory
     joined_sums: bool = True  # sums of columns beside the rows that a program has: joined.py
     compared_results: bool = True  # a rectifier's condition is told by its result: less memory
     joined_maps: bool = True  # small ones of a shape, in one launch
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor
-    joined_stages: int = 1  # steps of its loop that are on their way at the same time
+    joined_stages: int = 3  # steps of its loop that are on their way at the same time
     column_programs: int = 4  # for each processor, of a split fold of columns
     column_least: int = 1 << 13  # its elements of a program, at least: warps add up at the end
     vector: VectorTable = _VECTOR  # by which partial results of a split fold are laid out
@@ -176,7 +178,9 @@ def choose_tiling(
     contiguous = _contiguous(order, free, sizes, dtypes)
     if not folded:
         found = _map_tiling(order, sizes, parallel, contiguous, width, table)
-        return replace(found, streaming=table.streaming, short=table.short_functions)
+        return replace(
+            found, streaming=table.streaming, short=table.short_functions, peeled=table.row_peel
+        )
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
         blocks = prod([sizes[block] for block, _ in windows.values()])
@@ -189,7 +193,7 @@ def choose_tiling(
     found = _beside(found, apart, order, free, sizes)
     found = replace(
         found, streaming=table.streaming, short=table.short_functions,
-        unrolled=table.unrolled_fold, peeled=table.row_peel,
+        unrolled=table.unrolled_fold, peeled=table.row_peel, unrolled_blocks=table.unrolled_blocks,
     )  # fmt: skip
     return _walking(found, sizes, parallel, folded, table)
 

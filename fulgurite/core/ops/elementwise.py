@@ -304,11 +304,11 @@ SQRT = _unary("sqrt", np.sqrt, "the square root", lambda g, y, a: (g * 0.5 / y,)
               domain=(0.3, 9.0), triton="fg_sqrt({0})", monotone=1)  # fmt: skip
 RSQRT = _unary("rsqrt", special.rsqrt, "one over the square root",
                lambda g, y, a: (g * -0.5 * (y / a),), cost=8, domain=(0.3, 9.0),
-               prefix="fulgurite", monotone=-1, kinds="f")  # fmt: skip
+               prefix="fulgurite", monotone=-1, kinds="f", triton="fg_rsqrt({0})")  # fmt: skip
 CBRT = _unary("cbrt", np.cbrt, "the cube root", lambda g, y, a: (g / (y * y * 3),),
               domain=(0.3, 9.0), prefix="fulgurite", kinds="f", monotone=1)  # fmt: skip
 EXP = _unary("exp", np.exp, "e to the power a", lambda g, y, a: (g * y,),
-             monotone=1)  # fmt: skip
+             triton="fg_exp({0})", monotone=1)  # fmt: skip
 EXP2 = _unary("exp2", np.exp2, "2 to the power a", lambda g, y, a: (g * y * float(np.log(2)),),
               kinds="f", monotone=1)  # fmt: skip
 EXPM1 = _unary("expm1", np.expm1, "exp(a) - 1, exact near 0", lambda g, y, a: (g * (y + 1),),

@@ -590,8 +590,11 @@ class CudaDevice(BaseDevice):
         return f"{compiler} {self.library_key()}".rstrip()
 
     def library_key(self) -> str:
-        """The file of cuBLASLt, where that may be asked."""
-        if not self.asks_library:
+        """The file of cuBLASLt, where that may be asked for anything.
+
+        Plans with its products of float8 find out when they run: whatever it is then, it is asked.
+        """
+        if not self.asks_library or current().cublas == "float8":
             return ""
         with FORK_LOCK:
             from . import cublaslt

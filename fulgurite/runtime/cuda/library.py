@@ -21,7 +21,7 @@ from ...config import current
 from ...core.node import Node
 from ...graph.fusion.machine import CostTable, memory_time, time_of
 from ...graph.fusion.proposals import Proposal, Source
-from ...graph.ir.kernel import Kernel
+from ...graph.ir.kernel import Kernel, params_of
 from ...graph.ir.kernel_kind import KernelKind
 from . import driver as cuda
 from .cublaslt import Blas, Choice, CublasError, CublasLt, Product
@@ -186,10 +186,13 @@ def proposed(device: CudaDevice, kernel: Kernel, table: CostTable) -> Proposal |
 
     Asked for by an option, wherever it has the product; with tuning, wherever it may be timed.
     """
+    options = current()
     if kernel.kind not in (KernelKind.CONTRACT, KernelKind.REDUCE):
         return None
-    found, options = found_in(kernel), current()
-    if found is None:
+    if options.cublas == "float8" and not any([p.dtype.bits == 8 for p in params_of(kernel)]):
+        return None
+    found = found_in(kernel)
+    if found is None or (options.cublas == "float8" and not found.gemm.is_float8):
         return None
     own = time_of(kernel, table)
     gain = gain_of(found.gemm, device.preferred, found.rest is not None)

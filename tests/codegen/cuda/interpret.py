@@ -159,6 +159,9 @@ def _dot(create: Any) -> Any:
 
 
 _MACHINE_CODE: dict[str, Any] = {  # NumPy in the place of machine code
+    "fg_exp_of_float32": _elementwise(np.exp),
+    "fg_rsqrt_of_float32": _elementwise(special.rsqrt),
+    "fg_with_sign": _elementwise(np.copysign),
     "fg_exp2": _elementwise(np.exp2),
     "fg_fast_exp2": _elementwise(np.exp2),
     "fg_fast_reciprocal": _elementwise(np.reciprocal),

@@ -76,6 +76,21 @@ def test_a_gradient_of_images_folds_blocks_of_contiguous_channels() -> None:
         assert not re.search(r"i\d_1\w* % 3\b|a\d_1\w* % 3\b", text), text
 
 
+def test_folded_axes_of_few_tiles_are_one_so_that_parts_of_it_are_long() -> None:
+    def build(x: fg.Tensor, g: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        x, g = (fg.relu(t).contiguous() for t in (x, g))
+        _, pull = fg.vjp(lambda w: fg.conv2d(x, w, stride=2), fg.relu(w).contiguous())
+        return fg.relu(pull(g)[0])
+
+    given = (((64, 256, 56, 56), "bfloat16"), ((64, 512, 28, 28), "bfloat16"),
+             ((512, 256, 1, 1), "bfloat16"))  # fmt: skip
+    items = channels_last(scheduled(build, given)).items
+    (kernel,) = [i.kernel for i in items if i.kernel.kind == "contract"]
+    first, _ = rendered(kernel).launches
+    assert first.stages > 1 and first.text.count("for r") == 1
+    assert "mask=" not in first.text  # parts are whole blocks
+
+
 def test_plain_products_keep_their_axes() -> None:
     found = scheduled(lambda a, b: a @ b, (((8, 256, 512), "bfloat16"), ((512, 256), "bfloat16")))
     kernel = found.items[0].kernel

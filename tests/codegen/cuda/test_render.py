@@ -24,6 +24,7 @@ from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.graph.ir.kernel import params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
+from fulgurite.kernel.contract.channels_last import channels_last
 from tests.codegen.cuda.workloads import WORKLOADS, rendered, scheduled, workload
 from tests.conftest import Golden
 from tests.graph.scheduling import schedule
@@ -97,6 +98,41 @@ def test_programs_that_walk_rows_read_what_rows_share_once() -> None:
     assert "num_stages=3" in after and loop
     assert before.count("tl.load") == 4  # two vectors and two numbers
     assert after.count("tl.load") == 1
+
+
+def test_whole_blocks_of_a_map_along_uneven_rows_have_no_mask() -> None:
+    def text(rows: int, columns: int) -> str:
+        given = (((rows, columns + 15), "bfloat16"),)
+        (item,) = scheduled(lambda x: x[:, :columns] + 1, given).items
+        (launch,) = rendered(item.kernel).launches
+        return str(launch.text)
+
+    uneven = text(64, 50257)
+    assert uneven.count("tl.store(") == 2 and uneven.count("    else:") == 1
+    whole, _, end = uneven.partition("    else:\n")
+    assert "<= n" in whole and "tl.int1)" in whole and "tl.int1)" not in end
+    assert "else:" not in text(64, 50256)  # vectors of 16 elements
+    assert "else:" not in text(64, 3001)  # a block and a half
+
+
+def test_sums_that_are_stored_far_apart_have_an_epilogue_of_their_own() -> None:
+    def launches(channels: int) -> Any:
+        def images(x: Any, g: Any, w: Any) -> Any:
+            x, g = (fg.relu(t).contiguous() for t in (x, g))
+            _, pull = fg.vjp(lambda w: fg.conv2d(x, w, padding=1), fg.relu(w).contiguous())
+            return w - pull(g)[0].astype("float32") * 0.1
+
+        image = ((64, channels, 7, 7), "bfloat16")
+        given = (image, image, ((channels, channels, 3, 3), "bfloat16"))
+        items = channels_last(scheduled(images, given)).items
+        (kernel,) = [i.kernel for i in items if i.kernel.kind == "contract"]
+        return rendered(kernel).launches
+
+    first, second = launches(512)
+    assert "tl.dot(" in first.text and "tl.dot(" not in second.text
+    assert first.grid == 3 * 144  # tiles of 128 x 128, for each place in the window
+    (store,) = [line for line in first.text.splitlines() if "tl.store(" in line]
+    assert " + a1 + " in store  # along the columns of the tile
 
 
 def test_a_few_rows_are_not_walked() -> None:

@@ -56,11 +56,14 @@ JOINED = {  # rows whose columns are added up: rows, warps, programs a processor
         HOPPER, joined_sums=True, joined_rows=sizes[0], joined_warps=sizes[1],
         joined_programs=sizes[2], joined_stages=sizes[3],
     )
-    for sizes in ((1, 8, 4, 1), (1, 8, 4, 2), (1, 8, 4, 3), (2, 16, 2, 1), (1, 4, 5, 1))
+    for sizes in ((1, 8, 4, 1), (1, 8, 4, 2), (1, 8, 4, 3), (2, 16, 2, 1), (1, 4, 5, 1),
+                  (1, 4, 8, 1), (1, 4, 8, 2), (2, 8, 4, 1), (1, 2, 8, 1), (1, 8, 8, 1))
 }  # fmt: skip
 TABLES = {
     "default": HOPPER, "many": replace(HOPPER, many_rows=4096, many=4),
     "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
+    **{f"unrolled{n}": replace(HOPPER, unrolled_blocks=n) for n in (2, 4)},
+    **{f"tile{n}": replace(HOPPER, gluon_tiles=(t,)) for n, t in enumerate(HOPPER.gluon_tiles)},
 }  # fmt: skip
 
 
@@ -215,10 +218,12 @@ def cubins_of(launches: dict[Any, Launch]) -> dict[Any, Cubin | str]:
 
 def time_all(
     schedule: Schedule, tables: dict[str, GpuTable], kinds: list[str], rows: int,
-    values: Mapping[str, int],
+    values: Mapping[str, int], only: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Print the slowest kernels of a plan by each table, sums by kinds, and the whole."""
     kernels = Counter(i.kernel for i in schedule.items if i.kernel.kind.name in kinds)
+    wanted = {schedule.items[n].kernel for n in only}
+    kernels = Counter({k: n for k, n in kernels.items() if not only or k in wanted})
     first = {i.kernel: f"#{n}" for n, i in reversed(list(enumerate(schedule.items)))}
     made = {name: {k: rendered(k, table) for k in kernels} for name, table in tables.items()}
     every = [n for some in made.values() for m in some.values() for n in m.launches]
@@ -276,6 +281,7 @@ def main() -> None:
     parser.add_argument("--tables", default="default", help=f"of {', '.join(TABLES)}")
     parser.add_argument("--fields", nargs="*", default=[], help="of the table: joined_sums=True")
     parser.add_argument("--rows", type=int, default=1000, help="kernels that are shown")
+    parser.add_argument("--only", default="", help="numbers of items, as --list has them")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
@@ -288,7 +294,8 @@ def main() -> None:
         show_launches(schedule, tiling.HOPPER)
         return
     tables = {name: replace(TABLES[name], **fields) for name in given.tables.split(",")}
-    time_all(schedule, tables, given.kinds.split(","), given.rows, {})
+    only = [int(n) for n in given.only.split(",") if n]
+    time_all(schedule, tables, given.kinds.split(","), given.rows, {}, only)
 
 
 if __name__ == "__main__":

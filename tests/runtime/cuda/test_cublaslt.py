@@ -13,6 +13,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.codegen.cuda.library import find_library
+from fulgurite.config import from_environment
 from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.runtime.cuda import cublaslt, timing
 from fulgurite.runtime.cuda.report import library_line
@@ -217,6 +218,17 @@ def test_float8_is_multiplied_as_it_is(blas: ctypes.CDLL) -> None:
         return small_product(a, (b * 2).astype("float8_e4m3fn"))
 
     check(blas, in_the_graph, float8(128, 96), quantised)
+
+
+def test_large_products_of_float8_are_the_librarys_and_no_others_if_nobody_asks(
+    blas: ctypes.CDLL,
+) -> None:
+    with fg.config(cublas=from_environment({}).cublas):
+        check(blas, small_product, float8(512, 512), float8(512, 512))
+        check(blas, small_product, float8(128, 96), float8(160, 96), used=0)  # too little to do
+        whole = random(512, 512, dtype="bfloat16")
+        check(blas, lambda a: a @ turned(a), whole, used=0)
+        check(blas, lambda a: a @ turned(a), random(512, 512), used=0)
 
 
 def test_float8_that_the_library_does_not_take_is_ours(blas: ctypes.CDLL) -> None:
