@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from ..._lazy import FORK_LOCK
+from ...config import current
 from ...core.dtype import DType, float32
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, DIV, EXP, MUL, SUB, TANH
@@ -36,7 +37,7 @@ from .tiling import HOPPER, GpuTable, power
 
 def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | None:
     """Blocks of M, N, D and the depths of products, if a program can hold them."""
-    if not is_one_pass(problem) or problem.n < table.stream_least:
+    if not is_of_rows(problem) or problem.transposed or problem.n < table.stream_least:
         return None
     inner = [*[p.contraction.folded for p in problem.products], *problem.d_axes]
     if any(len(axes) != 1 for axes in inner):
@@ -56,14 +57,14 @@ def may_fit(kernel: IndexKernel, table: GpuTable = HOPPER) -> bool:
     return len(long) <= 1 and max(sizes, default=0) >= table.stream_least
 
 
-def is_one_pass(problem: StreamProblem) -> bool:
-    """True if programs of some rows each are all there is to do.
+def is_of_rows(problem: StreamProblem) -> bool:
+    """True if programs of some rows each are all there is to do, but for transposed sums.
 
-    Sums over rows would be shared by many programs; rows alone, without products, are left to
-    kernels that hold them and read them once as well.
+    Rows alone, without products, are left to kernels that hold them and read them once as well.
     """
-    across = problem.transposed or problem.elements or problem.constants
-    if across or problem.streaming.waits or not (problem.products or problem.weighted):
+    if problem.elements or problem.constants or problem.streaming.waits:
+        return False
+    if not problem.products and not problem.weighted:
         return False
     return problem.dtype is float32 and len(problem.n_axes) == 1
 
@@ -91,7 +92,8 @@ def _tiles(problem: StreamProblem, held: Mapping[int, int], table: GpuTable) -> 
 
 def other_folds(problem: StreamProblem) -> list[Node]:
     """Folds that results need beside states and products: of rows, after the loop."""
-    return [n for n in problem.order if n.op is FOLD and n not in problem.computed]
+    known = problem.computed | {w.state.fold for w in problem.transposed}
+    return [n for n in problem.order if n.op is FOLD and n not in known]
 
 
 def _is_row_sum(fold: Node, problem: StreamProblem, held: Mapping[int, int]) -> bool:
@@ -118,10 +120,17 @@ def _factor_types(problem: StreamProblem) -> list[DType]:
 
 def estimate(problem: StreamProblem) -> StreamWork | None:
     """What a plan makes the GPU do."""
-    tiling = plan_stream(problem)
-    if tiling is None:
-        return None
-    rows, block = tiling.blocks[:2]
+    moved = 0
+    if problem.transposed:
+        found = _one_pass(problem)
+        if found is None:
+            return None
+        rows, block, moved = found
+    else:
+        tiling = plan_stream(problem)
+        if tiling is None:
+            return None
+        rows, block = tiling.blocks[:2]
     m, n = -(-problem.m // rows) * rows, -(-problem.n // block) * block
     inside = nodes_along_n(problem, problem.walked)
     share = 1.0
@@ -130,10 +139,26 @@ def estimate(problem: StreamProblem) -> StreamWork | None:
     return StreamWork(
         elements=problem.batch * m * n,
         depths=tuple([p.depth for p in problem.products]),
-        widths=tuple([w.width for w in problem.weighted]),
+        widths=tuple([w.width for w in problem.all_weighted]),
         walked=sum([node.op.cost for node in inside]) + 2 * len(problem.row_states),
         share=share,
+        moved=moved,
     )
+
+
+def _one_pass(problem: StreamProblem, table: GpuTable = HOPPER) -> tuple[int, int, int] | None:
+    """Rows, block and bytes between launches of sums of both sides, if one loop computes them.
+
+    Programs add to the transposed ones in whatever order they come.
+    """
+    if current().deterministic:
+        return None
+    with FORK_LOCK:
+        from .gluon.one_pass import plan_one_pass, sums_between
+    plan = plan_one_pass(problem, table)
+    if plan is None:
+        return None
+    return 2 * table.warpgroup_rows, plan.sums.block, 3 * 4 * sums_between(problem)
 
 
 def render_stream(value: StreamedKernel, places: Sequence[Place], table: GpuTable) -> Launch | None:
@@ -330,7 +355,7 @@ class StreamProgram(TileProgram):
         stored = stored_type(weighted.values)
         if not stored.is_small_float:
             return float32
-        stores = self.problem.streaming.stores
+        stores = (*self.problem.streaming.stores, *self.problem.streaming.across)
         wide = any(self._reads(s, weighted.state.fold, stored) for s in stores)
         return float32 if wide else stored
 

@@ -120,6 +120,7 @@ class GpuTable:
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
+    gluon_ahead_registers: float = 192  # of a thread, for two blocks of scores, sums and weights
     gluon_scale: bool = True  # a factor of all scores is for their largest, and for exp's argument
     gluon_persistent: bool = True  # programs walk tiles: copies of the next are on their way
     gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by walking pairs
@@ -128,7 +129,12 @@ class GpuTable:
     sums_registers: int = 216  # of a thread, for its sums, scores and weights
     sums_threads: tuple[int, int] = (240, 24)  # registers of threads that multiply, and that copy
     sums_buffers: int = 3
-    sums_shared: int = 220_000  # bytes of a program's factors
+    sums_shared: int = 224_000  # bytes of a program's factors
+    gluon_one_pass: bool = True  # all of them in one pass: gluon/one_pass.py
+    one_pass_slots: int = 2  # blocks of weights that wait for the transposed sum
+    one_pass_width: int = 64  # columns of that, at most
+    one_pass_registers: int = 176  # of a thread of rows, for its sums, scores and weights
+    one_pass_threads: tuple[int, int, int] = (200, 80, 32)  # of rows, that cross, and that copy
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024
     scan_chunk: int = 8192  # elements of a line that one program scans where lines are few

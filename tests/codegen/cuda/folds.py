@@ -78,11 +78,12 @@ def fold(name: str) -> Fold:
 
 
 class Gradient(NamedTuple):
-    """A gradient of attention from what its forward pass left: of queries, or keys and values."""
+    """Gradients of attention from what its forward pass left: of queries, keys and values."""
 
     name: str
     scores: Callable[..., Any]
     rows: bool  # of queries
+    columns: bool  # of keys and values
     dtype: str = "bfloat16"
 
     def inputs(
@@ -109,9 +110,11 @@ class Gradient(NamedTuple):
         weights = x.exp(self.scores(scores, rows, columns, x) - top) / (1 + total * total)
         grads = (g @ x.swapaxes(v, -1, -2)).astype(wide)
         scores = (weights * (grads - mean) * scale).astype(q.dtype)
-        if self.rows:
-            return scores @ k
-        return x.swapaxes(scores, -1, -2) @ q, x.swapaxes(weights.astype(q.dtype), -1, -2) @ g
+        found = (scores @ k,) if self.rows else ()
+        if self.columns:
+            weights = x.swapaxes(weights.astype(q.dtype), -1, -2)
+            found = *found, x.swapaxes(scores, -1, -2) @ q, weights @ g
+        return found
 
     def exact(self, *given: Array) -> tuple[Array, ...]:
         """The same in float64."""
@@ -121,6 +124,7 @@ class Gradient(NamedTuple):
 
 
 GRADIENTS = tuple([
-    Gradient(f"{kind}_of_{one.name}", one.scores, kind == "queries", one.dtype)
-    for one in FOLDS if one.name not in ("statistics", "grouped") for kind in ("queries", "keys")
+    Gradient(f"{kind}_of_{one.name}", one.scores, kind != "keys", kind != "queries", one.dtype)
+    for one in FOLDS if one.name not in ("statistics", "grouped")
+    for kind in ("queries", "keys", "all")
 ])  # fmt: skip
