@@ -457,13 +457,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after that")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--milliseconds", type=float, default=15.0, help="of a round of a system")
-    parser.add_argument("--unordered", action="store_true", help="deterministic=False, as peers are")
+    parser.add_argument("--unordered", action="store_true", help="deterministic=False, as torch")
     parser.add_argument("--flex", action="store_true", help="torch's flex_attention, compiled")
     parser.add_argument("--table", nargs="*", default=[], metavar="FIELD=VALUE",
                         help="fields of codegen/cuda/tiling.py's table, to be tried")  # fmt: skip
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--divide", type=int, default=1, help="sizes by this")
-    parser.add_argument("--only", nargs="*", default=[""], help="rows whose names have one of these")
+    parser.add_argument("--only", nargs="*", default=[""], help="rows named so, in part")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     asked = parser.parse_args()
     wanted = [r for r in rows(asked.flex and not asked.list, asked.divide)

@@ -121,6 +121,7 @@ class GpuTable:
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
     gluon_ahead_registers: float = 192  # of a thread, for two blocks of scores, sums and weights
+    gluon_three_registers: float = 0  # the same for one block, where three warpgroups multiply
     gluon_scale: bool = True  # a factor of all scores is for their largest, and for exp's argument
     gluon_persistent: bool = True  # programs walk tiles: copies of the next are on their way
     gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by walking pairs

@@ -22,8 +22,8 @@ os.environ.setdefault("FULGURITE_DISK_CACHE", "0")
 
 import numpy as np
 
-from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda import source
+from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
 from fulgurite.codegen.cuda.source import Launch
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.core.dtype import array_of_bits, dtype_of

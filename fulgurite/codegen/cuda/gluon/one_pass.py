@@ -12,9 +12,8 @@ multiplies while the other computes weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 from ....core.dtype import float32, void
@@ -26,11 +25,12 @@ from ....graph.ir.bodies import replaced
 from ....graph.ir.lower import IndexKernel
 from ....kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
 from ..scope import Scope
-from ..source import Argument, Launch, Place, pointer
+from ..source import Launch, Place, pointer
 from ..stream import rows_of
 from ..tiling import GpuTable, power
 from .program import WARPGROUPS, factor_of
 from .sums import GluonSums, GluonSumsPlan, mma_layout, plan_gluon_sums
+
 
 @dataclass(frozen=True, slots=True)
 class OnePassPlan:
@@ -95,17 +95,14 @@ def render_one_pass(
     plan = plan_one_pass(problem, table)
     if plan is None:
         return None
-    program = GluonOnePass(value, places, plan, between, table)
+    crossing = Crossing(problem, plan, between)
+    program = GluonSums(value, places, plan.sums, table, crossing)
     if not program.has_narrow_weights(plan.sums.held[0].spec.dtype):
         return None
     (crossed,), (store,) = problem.transposed, problem.streaming.across
-    axes, place = _axes(problem, crossed), (0, ())
-    param, step = len(value.dtypes), 1
-    terms = []
-    for axis in reversed(axes):
-        terms.append((axis, step))
-        step *= problem.sizes[axis]
-    place = (0, tuple(sorted(terms)))
+    axes, param = _axes(problem, crossed), len(value.dtypes)
+    steps = [prod([problem.sizes[a] for a in axes[i + 1 :]]) for i in range(len(axes))]
+    place = 0, tuple(sorted(zip(axes, steps, strict=True)))
     zeros = make(STORE, void, (constant(0, float32),), (param, place, "set", axes))
     total = make(LOAD, float32, (), (param, place, ()))
     for factor in program.loose(crossed.weights)[1]:
@@ -115,64 +112,53 @@ def render_one_pass(
     return OnePass(program.text(), (kernel, kernel._replace(body=SINK(done))))
 
 
-class GluonOnePass(GluonSums):
-    """The text of the loop's launch."""
+class Crossing:
+    """What a program of sums has more, where a transposed one crosses its rows."""
 
-    def __init__(
-        self, value: StreamedKernel, places: Sequence[Place], plan: OnePassPlan, between: Place,
-        table: GpuTable,
-    ) -> None:  # fmt: skip
-        super().__init__(value, places, plan.sums, table)
-        self.crossing, self.between = plan, between
-        self.cut = (self.m, self.n)  # rows beyond the end count for transposed sums
-        self.readers = 2
+    def __init__(self, problem: StreamProblem, plan: OnePassPlan, between: Place) -> None:
+        self.problem, self.plan = problem, plan
+        self.argument = pointer("between", float32, between)
+        self.names = "xs", "x_there", "x_free"
+        self.registers = plan.registers
+        (self.crossed,) = problem.transposed
 
-    @property
-    def _crossed(self) -> WeightedSum:
-        return self.problem.transposed[0]
-
-    @cached_property
-    def _alike(self) -> int | None:
+    def alike(self, program: GluonSums) -> int | None:
         """The sum of rows that has the same weights as the transposed one, if there is one."""
-        wanted = self.loose(self._crossed.weights)[0]
+        wanted = program.loose(self.crossed.weights)[0]
         every = enumerate(self.problem.weighted)
-        return next((i for i, w in every if self.loose(w.weights)[0] is wanted), None)
+        return next((i for i, w in every if program.loose(w.weights)[0] is wanted), None)
 
-    # --- who has rows ----------------------------------------------------------------------------
-
-    def _factor(self, number: int, width: int, scope: Scope) -> str:
-        if number == self._alike:
-            self._leave(f"w{number}", scope)
-        return super()._factor(number, width, scope)
-
-    def _sums(self, flying: list[str], scope: Scope) -> None:
-        super()._sums(flying, scope)
-        if self._alike is None:
-            scope.say(f"wx = {self._narrow(self.loose(self._crossed.weights)[0], scope)}")
-            self._leave("wx", scope)
-
-    def _leave(self, weights: str, scope: Scope) -> None:
+    def leave(self, weights: str, scope: Scope) -> None:
         """Leave weights of a block where the third warpgroup finds them."""
-        slots = self.crossing.slots
+        slots = self.plan.slots
         scope.say(f"mbarrier.wait(x_free.index(it % {slots}), (it // {slots} & 1) ^ 1)")
         scope.say(f"xs.index(it % {slots} * {len(WARPGROUPS)} + W).store({weights})")
         scope.say("fence_async_shared()")
         scope.say(f"mbarrier.arrive(x_there.index(it % {slots}), count=1)")
 
-    # --- who crosses -----------------------------------------------------------------------------
+    def memory(self, program: GluonSums) -> list[str]:
+        """Buffers of weights, and their barriers."""
+        kind, count = self.plan.sums.held[0].spec.dtype, self.plan.slots
+        layout = "gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)"
+        return [
+            f"    xs = gl.allocate_shared_memory(gl.{kind}, [{count * len(WARPGROUPS)}, "
+            f"{program.rows}, {self.plan.sums.block}], {layout})",
+            *program.barrier("x_there", count, len(WARPGROUPS)),
+            *program.barrier("x_free", count, 1),
+        ]
 
-    def _cross(self, names: Sequence[str], place: Sequence[str]) -> list[str]:
+    def role(self, program: GluonSums, given: str, added: str, place: Sequence[str]) -> list[str]:
         """The warpgroup of the transposed sum: weights of a block, times all rows."""
-        plan, (block, width) = self.crossing, (self.plan.block, self.crossing.width)
+        plan, block, width = self.plan, self.plan.sums.block, self.plan.width
         wide = min(32, width // 4)  # threads along columns: 16 bytes each
-        held = f"q{plan.values}.index({{}}).reshape([{self.rows}, {width}])"
+        held = f"q{plan.values}.index({{}}).reshape([{program.rows}, {width}])"
         products = []
         for w in WARPGROUPS:
             left = f"xs.index(it % {plan.slots} * {len(WARPGROUPS)} + {w}).permute((1, 0))"
             before = "zero, use_acc=False" if w == 0 else "across"
             products.append(f"        across = warpgroup_mma({left}, {held.format(w)}, {before}, "
                             "is_async=True)")  # fmt: skip
-        turn = "turn & 1" if self.walks else "0"
+        turn = "turn & 1" if program.walks else "0"
         lines = [
             *place,
             *[f"    mbarrier.wait(rows_there.index({w}), {turn})" for w in WARPGROUPS],
@@ -182,63 +168,32 @@ class GluonOnePass(GluonSums):
             "        across = warpgroup_mma_wait(num_outstanding=0, deps=(across,))",
             f"        mbarrier.arrive(x_free.index(it % {plan.slots}), count=1)",
             "        across = gl.convert_layout(across, LR)",
-            f"        {self._added()}",
+            f"        {added}",
             "        it += 1",
         ]
-        if self.walks:
+        if program.walks:
             lines += [f"    mbarrier.arrive(rows_free.index({w}), count=1)" for w in WARPGROUPS]
         return [
             "@gluon.jit",
-            f"def cross({', '.join([*self._buffers(), *names])}):",
+            f"def cross({given}):",
             f"    LX: gl.constexpr = {mma_layout(width)}",
             f"    zero = gl.zeros([{block}, {width}], gl.float32, LX)",
-            f"    LR: gl.constexpr = gl.BlockedLayout([{16 * wide // 32}, 4], [{32 // wide}, {wide}], "
-            "[4, 1], [1, 0])",  # rows of a warp are those it multiplies
+            "    LR: gl.constexpr = gl.BlockedLayout("  # rows of a warp are those it multiplies
+            f"[{16 * wide // 32}, 4], [{32 // wide}, {wide}], [4, 1], [1, 0])",
             f"    xr = tl.arange(0, {block}, layout=gl.SliceLayout(1, LR))[:, None]",
             f"    xc = tl.arange(0, {width}, layout=gl.SliceLayout(0, LR))[None, :]",
-            *self._walking(lines), "", "",
+            *program.walking(lines), "", "",
         ]  # fmt: skip
 
-    def _added(self) -> str:
+    def added(self, n: int, number: Callable[[int], str], ragged: bool) -> str:
         """Add the transposed sum of a block to those of all rows."""
-        problem, (d,) = self.problem, self._crossed.contraction.columns
-        size, place = problem.sizes[d], "0"
-        for axis in problem.batch_axes:
-            place = f"({place} * {self._number(problem.sizes[axis])} + a{axis})"
-        place = f"({place} * {self._number(problem.sizes[self.n])} + r1).to(tl.int64) * {size}"
-        masks = []
-        if self._is_ragged(self.n):
-            masks.append(f"(xr < {self._number(problem.sizes[self.n])} - r1)")
-        if size != self.crossing.width:
-            masks.append(f"(xc < {size})")
+        sizes, (d,) = self.problem.sizes, self.crossed.contraction.columns
+        size, place = sizes[d], "0"
+        for axis in self.problem.batch_axes:
+            place = f"({place} * {number(sizes[axis])} + a{axis})"
+        place = f"({place} * {number(sizes[n])} + r1).to(tl.int64) * {size}"
+        masks = [f"(xr < {number(sizes[n])} - r1)"] if ragged else []
+        masks += [f"(xc < {size})"] if size != self.plan.width else []
         mask = f"mask={' & '.join(masks)}, " if masks else ""
         where = f"between + {place} + (xr * {size} + xc)"
         return f"gl.atomic_add({where}, across, {mask}sem='relaxed')"
-
-    # --- the whole -------------------------------------------------------------------------------
-
-    def _buffers(self) -> list[str]:
-        return [*super()._buffers(), "xs", "x_there", "x_free"]
-
-    def _memory(self) -> list[str]:
-        kind, count = self.plan.held[0].spec.dtype, self.crossing.slots
-        layout = "gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)"
-        return [
-            f"    xs = gl.allocate_shared_memory(gl.{kind}, [{count * len(WARPGROUPS)}, "
-            f"{self.rows}, {self.plan.block}], {layout})",
-            *self._barrier("x_there", count, len(WARPGROUPS)),
-            *self._barrier("x_free", count, 1),
-        ]
-
-    def _arguments(self) -> list[Argument]:
-        return [pointer("between", float32, self.between), *super()._arguments()]
-
-    def _consumed(self) -> list[str]:
-        self._added()  # its numbers are arguments
-        return super()._consumed()
-
-    def _beside(self) -> list[tuple[str, int]]:
-        return [("cross", self.crossing.registers)]
-
-    def _functions(self, names: Sequence[str], place: Sequence[str]) -> list[str]:
-        return self._cross(names, place)

@@ -84,6 +84,12 @@ def factor_of(
     return Streamed(spec, order)
 
 
+def _is_of_sums(problem: StreamProblem, crossed: bool) -> bool:
+    """True if all that a program has to do are sums of its rows, and those that cross them."""
+    unknown = problem.transposed and not crossed
+    return is_of_rows(problem) and not unknown and not other_folds(problem)
+
+
 def padded_axes(
     problem: StreamProblem, table: GpuTable, crossed: bool = False
 ) -> dict[int, int] | None:
@@ -91,9 +97,7 @@ def padded_axes(
 
     Transposed sums are beside them only if somebody has a form for those.
     """
-    if not table.gluon_stream or not is_of_rows(problem) or other_folds(problem):
-        return None
-    if problem.transposed and not crossed:
+    if not table.gluon_stream or not _is_of_sums(problem, crossed):
         return None
     inner = [p.contraction.folded for p in problem.products]
     inner += [w.contraction.columns for w in problem.weighted]
@@ -110,21 +114,21 @@ def padded_axes(
     return None if 2 * tiles < table.processors or problem.n < table.stream_least else found
 
 
-def tiles_of(problem: StreamProblem, table: GpuTable) -> int:
-    """Tiles of rows, of all steps of the batch."""
-    m, rows = rows_of(problem), len(WARPGROUPS) * table.warpgroup_rows
+def tiles_of(problem: StreamProblem, table: GpuTable, groups: int) -> int:
+    """Tiles of rows, of all steps of the batch, of so many warpgroups."""
+    m, rows = rows_of(problem), groups * table.warpgroup_rows
     others = [problem.sizes[a] for a in (*problem.batch_axes, *problem.m_axes) if a != m]
     return -(-problem.sizes[m] // rows) * prod(others)
 
 
-def walked_together(problem: StreamProblem, table: GpuTable) -> int:
+def walked_together(problem: StreamProblem, table: GpuTable, groups: int = len(WARPGROUPS)) -> int:
     """Tiles that a program of a persistent grid takes at a time; 0 where each has its program.
 
     Copies of a tile are on their way while results of the one before are stored. Where masks leave
     out blocks, a long tile and a short one are a pair, as long as all others: there must be so many
     pairs that the last ones do not matter.
     """
-    tiles = tiles_of(problem, table)
+    tiles = tiles_of(problem, table, groups)
     if not table.gluon_persistent or tiles <= table.processors:
         return 0
     if not problem.skips:
@@ -138,7 +142,7 @@ class GluonProgram(StreamProgram):
 
     def __init__(
         self, value: StreamedKernel, places: Sequence[Place], held: Mapping[int, int], block: int,
-        table: GpuTable,
+        table: GpuTable, groups: int = len(WARPGROUPS),
     ) -> None:  # fmt: skip
         axes = (rows_of(value.problem), value.problem.n_axes[0], *held)
         blocks = (table.warpgroup_rows, block, *held.values())
@@ -147,9 +151,9 @@ class GluonProgram(StreamProgram):
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
-        self.tall = len(WARPGROUPS) * self.rows
-        self.tiles = tiles_of(value.problem, table)
-        self.each = walked_together(value.problem, table)
+        self.tall = groups * self.rows
+        self.tiles = tiles_of(value.problem, table, groups)
+        self.each = walked_together(value.problem, table, groups)
         self.processors = table.processors
 
     def has_narrow_weights(self, dtype: str) -> bool:
@@ -287,7 +291,7 @@ class GluonProgram(StreamProgram):
         """True if programs walk tiles: a persistent grid."""
         return self.each > 0
 
-    def _walking(self, lines: Sequence[str]) -> list[str]:
+    def walking(self, lines: Sequence[str]) -> list[str]:
         """A role's lines for each tile of a program."""
         if not self.walks:
             return ["    it = 0", *lines]

@@ -57,6 +57,7 @@ class GluonStreamPlan:
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     persistent: bool  # do programs walk tiles?
+    groups: int  # warpgroups that multiply
     ahead: bool  # are scores of the next block on their way while a block is taken in?
 
 
@@ -80,9 +81,13 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    persistent = walked_together(problem, table) > 0
-    needed = width / 2 + block + block / 4  # sums, scores of two blocks, weights
-    how = table.gluon_stream_registers, persistent, needed <= table.gluon_ahead_registers
+    needed = width / 2 + block / 2 + block / 4  # sums, scores, weights
+    many = needed <= table.gluon_three_registers
+    groups, registers = (3, (160, 32)) if many else (2, table.gluon_stream_registers)
+    persistent = walked_together(problem, table, groups) > 0
+    ahead = not many and needed + block / 2 <= table.gluon_ahead_registers
+    registers = table.sums_threads if ahead else registers
+    how = registers, persistent, groups, ahead
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -116,7 +121,7 @@ class GluonStream(GluonProgram):
         self.d = d
         self.folds_scale = table.gluon_scale
         held = {k: plan.depth, d: plan.width}
-        super().__init__(value, places, held, plan.block, table)
+        super().__init__(value, places, held, plan.block, table, plan.groups)
 
     # --- a block ---------------------------------------------------------------------------------
 
@@ -330,8 +335,9 @@ class GluonStream(GluonProgram):
             f"    for r1 in range(start + {block}, end - {block}, {block}):",
             *roles.next_scores(self.plan), *taken, *roles.both_there(self.plan), *repaired,
             *packed, "        sc = nx",
-            f"    tail = start + (end - 1 - start) // {block} * {block}",  # in a loop, not a branch:
-            f"    for r1 in range(gl.maximum(tail, start + {block}), end, {block}):",  # asynchronous
+            f"    tail = start + (end - 1 - start) // {block} * {block}",
+            # the assembler keeps products asynchronous in a loop of one step, not in a branch
+            f"    for r1 in range(gl.maximum(tail, start + {block}), end, {block}):",
             *roles.sum_before(self.plan), *last, *roles.sum_there(self.plan), *ended, *packed,
         ]  # fmt: skip
 
@@ -341,8 +347,8 @@ class GluonStream(GluonProgram):
         consumed = self._consumed()
         arguments, names = self._names([self._sum.values])
         lines = [
-            *roles.producer(plan, self.m, self.n, names, place, self._walking),
-            *roles.consumer(plan, names, place, consumed, self._walking),
+            *roles.producer(plan, self.m, self.n, names, place, self.walking),
+            *roles.consumer(plan, names, place, consumed, self.walking),
             *roles.whole(plan, names),
         ]
         return self._launch(lines, (plan.queries, plan.keys, plan.values), arguments)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 from ....core.dtype import decode, float32
 from ....core.node import Node, make, toposort
@@ -38,6 +39,9 @@ from .program import (
     half,
     padded_axes,
 )
+
+if TYPE_CHECKING:
+    from .one_pass import Crossing
 
 LOWEST = text_of(-inf, float32)
 
@@ -159,16 +163,16 @@ class GluonSums(GluonProgram):
     """The text of one launch."""
 
     def __init__(
-        self, value: StreamedKernel, places: Sequence[Place], plan: GluonSumsPlan, table: GpuTable
-    ) -> None:
-        self.plan = plan
+        self, value: StreamedKernel, places: Sequence[Place], plan: GluonSumsPlan, table: GpuTable,
+        crossing: Crossing | None = None,
+    ) -> None:  # fmt: skip
+        self.plan, self.crossing = plan, crossing
         super().__init__(value, places, plan.axes, plan.block, table)
         self.copied = Scope(None, {}, 1)  # what the warp that copies works out as well
         self.copying = self.copied.loop(self.n, 2)
         self.shared_columns: dict[str, str] = {}  # buffers of columns, by what is in them
         self.is_copying = False
-        self.cut: tuple[int, ...] = (self.n,)  # axes beyond whose ends weights are 0
-        self.readers = 1  # warpgroups that read the rows of one
+        self.alike = None if crossing is None else crossing.alike(self)
 
     def _layout(self) -> str:
         return "LS" if self.dims[1] == self.n else f"L{self.block[self.dims[1]]}"
@@ -311,11 +315,15 @@ class GluonSums(GluonProgram):
             values = self._streamed(self.plan.values[number], "slot")
             scope.say(f"f{number} = warpgroup_mma({factor}, {values}, f{number}, is_async=True)")
             flying.append(f"f{number}")
+        if self.crossing is not None and self.alike is None:
+            scope.say(f"wx = {self._narrow(self.loose(self.crossing.crossed.weights)[0], scope)}")
+            self.crossing.leave("wx", scope)
 
     def _narrow(self, weights: Node, scope: Scope) -> str:
         """Weights of a block in 16 bits."""
         text = self._value(weights, scope)
-        ragged = self._ragged_masks(self.cut, scope)
+        cut = [self.n] if self.crossing is None else [self.m, self.n]
+        ragged = self._ragged_masks(cut, scope)
         if ragged:  # what is beyond an end may be NaN, and 0 times that
             text = f"tl.where({' & '.join(ragged)}, {text}, 0.0)"
         shape, kind = self._shape(frozenset(self.dims)), half(self.plan.streamed[0].spec.dtype)
@@ -323,6 +331,8 @@ class GluonSums(GluonProgram):
 
     def _factor(self, number: int, width: int, scope: Scope) -> str:
         """Weights of a sum where its product reads them: in registers."""
+        if self.crossing is not None and number == self.alike:
+            self.crossing.leave(f"w{number}", scope)
         scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
         return f"w{number}"
 
@@ -435,7 +445,8 @@ class GluonSums(GluonProgram):
         held = [f"q{i}" for i in range(len(self.plan.held))]
         return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
                 *self.shared_columns.values(), "rows_there", "there", "free",
-                *(["rows_free"] if self.walks else [])]  # fmt: skip
+                *(["rows_free"] if self.walks else []),
+                *(self.crossing.names if self.crossing is not None else ())]  # fmt: skip
 
     def _produce(
         self, names: Sequence[str], place: Sequence[str], maps: Sequence[str]
@@ -468,7 +479,7 @@ class GluonSums(GluonProgram):
         lines += self.copying.lines
         if self.shared_columns:
             lines.append("        mbarrier.arrive(there.index(slot), count=1)")
-        return [*head, *self._walking([*lines, "        it += 1"]), "", ""]
+        return [*head, *self.walking([*lines, "        it += 1"]), "", ""]
 
     def _at(self, one: Streamed, own: str) -> str:
         found = [own if a in (self.m, self.n) else f"a{a}" for a in one.axes[:-1]]
@@ -495,7 +506,7 @@ class GluonSums(GluonProgram):
         for i, width in enumerate(widths):
             inside.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
         inside.append(f"    mbarrier.wait(rows_there.index(W), {'turn & 1' if self.walks else 0})")
-        return [*lines, *self._walking([*inside, *body]), "", ""]
+        return [*lines, *self.walking([*inside, *body]), "", ""]
 
     def _kernel(self, names: Sequence[str], maps: Sequence[str]) -> list[str]:
         """Buffers, barriers, and who does what."""
@@ -512,28 +523,24 @@ class GluonSums(GluonProgram):
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
                          f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
         full = 2 if self.shared_columns else 1  # the copy engine, and the warp itself
-        both = len(WARPGROUPS)
+        both, readers = len(WARPGROUPS), 1 if self.crossing is None else 2
         barriers = (("rows_there", both, 1), ("there", plan.buffers, full),
-                    ("free", plan.buffers, both), ("rows_free", both, self.readers))  # fmt: skip
+                    ("free", plan.buffers, both), ("rows_free", both, readers))  # fmt: skip
         for one_barrier in barriers if self.walks else barriers[:-1]:
-            lines += self._barrier(*one_barrier)
-        lines += self._memory()
+            lines += self.barrier(*one_barrier)
+        lines += [] if self.crossing is None else self.crossing.memory(self)
         consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in WARPGROUPS])
         mine, copies = plan.registers
-        beside = [(name, 4, registers) for name, registers in self._beside()]
-        roles = "".join([f", ({name}, ({given}{more}))" for name, _, _ in beside])
-        warps = [4, *[count for _, count, _ in beside], 1]
-        registers = [mine, *[count for _, _, count in beside], copies]
+        warps, registers = [4, 1], [mine, copies]
+        if self.crossing is not None:
+            consumers += f", (cross, ({given}{more}))"
+            warps, registers = [4, 4, 1], [mine, self.crossing.registers, copies]
         return [
-            *lines, f"    gl.warp_specialize([{consumers}{roles}, (produce, ({', '.join(maps)}, "
+            *lines, f"    gl.warp_specialize([{consumers}, (produce, ({', '.join(maps)}, "
             f"{given}{more}))], {warps}, {registers})",
         ]  # fmt: skip
 
-    def _beside(self) -> list[tuple[str, int]]:
-        """More warpgroups: their functions, and the registers of their threads."""
-        return []
-
-    def _barrier(self, name: str, count: int, arrivals: int) -> list[str]:
+    def barrier(self, name: str, count: int, arrivals: int) -> list[str]:
         """So many barriers, each complete by so many arrivals."""
         return [
             f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
@@ -542,25 +549,24 @@ class GluonSums(GluonProgram):
             f"        mbarrier.init({name}.index(i), count={arrivals})",
         ]
 
-    def _functions(self, names: Sequence[str], place: Sequence[str]) -> list[str]:
-        """The functions of other warpgroups."""
-        return []
-
-    def _memory(self) -> list[str]:
-        """More buffers and barriers."""
-        return []
-
     def _arguments(self) -> list[Argument]:
         """All arguments but the copy engine's."""
-        return self._names([w.values for w in self.problem.all_weighted])[0]
+        between = [] if self.crossing is None else [self.crossing.argument]
+        return [*between, *self._names([w.values for w in self.problem.all_weighted])[0]]
 
     def text(self) -> Launch:
         """The text with its grid and arguments."""
-        place, body = self._place(), self._consumed()
+        place, added = self._place(), ""
+        if self.crossing is not None:  # its numbers are arguments
+            added = self.crossing.added(self.n, self._number, self._is_ragged(self.n))
+        body = self._consumed()
         arguments, factors = self._arguments(), (*self.plan.held, *self.plan.streamed)
         names, maps = [a.name for a in arguments], [f"d{i}" for i in range(len(factors))]
-        lines = [*self._produce(names, place, maps), *self._consume(names, place, body),
-                 *self._functions(names, place), *self._kernel(names, maps)]  # fmt: skip
+        lines = [*self._produce(names, place, maps), *self._consume(names, place, body)]
+        if self.crossing is not None:
+            given = ", ".join([*self._buffers(), *names])
+            lines += self.crossing.role(self, given, added, place)
+        lines += self._kernel(names, maps)
         return self._launch(lines, factors, arguments)
 
 
@@ -569,6 +575,7 @@ def _is_one(node: Node) -> bool:
 
 
 def mma_layout(columns: int) -> str:
+    """The layout that `wgmma` leaves so many columns of 64 rows in."""
     return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
             f"instr_shape=[16, {columns}, 16])")  # fmt: skip
 
