@@ -87,7 +87,7 @@ def _tiles(problem: StreamProblem, held: Mapping[int, int], table: GpuTable) -> 
     blocks = (rows, block, *held.values())
     return Tiling(
         (m, n, *held), blocks, warps, table.stream_stages, precision=table.dot_precision,
-        short=table.short_functions, fast=table.stream_fast_exp,
+        short=table.short_functions, fast=table.stream_fast_exp, brief=table.stream_brief_scores,
     )  # fmt: skip
 
 
@@ -125,16 +125,16 @@ def estimate(problem: StreamProblem) -> StreamWork | None:
     return None if tiling is None else _work(problem, *tiling.blocks[:2])
 
 
-def estimate_crossing(problem: StreamProblem, table: GpuTable = HOPPER) -> StreamWork | None:
+def estimate_crossing(problem: StreamProblem) -> StreamWork | None:
     """The same of a plan for sums of both sides, with what is between its launches."""
     if not problem.transposed:
         return None
     with FORK_LOCK:
         from .gluon.one_pass import plan_one_pass, sums_between
-    plan = plan_one_pass(problem, table)
+    plan = plan_one_pass(problem, HOPPER)
     if plan is None:
         return None
-    work = _work(problem, 2 * table.warpgroup_rows, plan.sums.block)
+    work = _work(problem, 2 * HOPPER.warpgroup_rows, plan.sums.block)
     return replace(work, moved=3 * float32.itemsize * sums_between(problem))
 
 
@@ -238,9 +238,9 @@ class StreamProgram(TileProgram):
             return self._fast_tanh(node, scope)
         if product is None and node.op is FOLD:
             return self._row_sum(node, scope)
-        short = self._short(node, scope) if self.is_fast and self._is_score(node) else None
-        if short is not None:
-            return short
+        brief = self._brief(node, scope) if self.tiling.brief and self.is_fast else None
+        if brief is not None:
+            return brief
         if product is None:
             assert node not in self.olds, "what was before a block has a name"
             return super()._expression(node, values, scope)
@@ -261,7 +261,8 @@ class StreamProgram(TileProgram):
 
         Weights of bfloat16 are of scores of 8 bits: one instruction has 11.
         """
-        short = all(self._weight_type(w) is bfloat16 for w in self.problem.weighted)
+        kinds = [self._weight_type(w) for w in self.problem.weighted]
+        short = self.tiling.brief and all(kind is bfloat16 for kind in kinds)
         argument, factor = node.src[0], "1.0" if short else "2.88539"
         while argument.op in (MUL, DIV) and self._is_number(argument.src[1]):
             sign = "*" if argument.op is MUL else "/"
@@ -271,9 +272,9 @@ class StreamProgram(TileProgram):
             return f"fg_approximate_tanh({self._named(argument, scope)} * ({factor}))"
         return f"fg_fast_tanh({self._named(argument, scope)}, {factor})"
 
-    def _short(self, node: Node, scope: Scope) -> str | None:
+    def _brief(self, node: Node, scope: Scope) -> str | None:
         """A value of each score in fewer instructions: a product and a sum as one, a distance."""
-        if node.dtype is not float32:
+        if node.dtype is not float32 or not self._is_score(node):
             return None
         if node.op is ADD:
             for first, second in (node.src, node.src[::-1]):

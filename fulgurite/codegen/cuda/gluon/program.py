@@ -114,21 +114,21 @@ def padded_axes(
     return None if 2 * tiles < table.processors or problem.n < table.stream_least else found
 
 
-def tiles_of(problem: StreamProblem, table: GpuTable, groups: int) -> int:
-    """Tiles of rows, of all steps of the batch, of so many warpgroups."""
-    m, rows = rows_of(problem), groups * table.warpgroup_rows
+def tiles_of(problem: StreamProblem, table: GpuTable) -> int:
+    """Tiles of rows, of all steps of the batch."""
+    m, rows = rows_of(problem), len(WARPGROUPS) * table.warpgroup_rows
     others = [problem.sizes[a] for a in (*problem.batch_axes, *problem.m_axes) if a != m]
     return -(-problem.sizes[m] // rows) * prod(others)
 
 
-def walked_together(problem: StreamProblem, table: GpuTable, groups: int = len(WARPGROUPS)) -> int:
+def walked_together(problem: StreamProblem, table: GpuTable) -> int:
     """Tiles that a program of a persistent grid takes at a time; 0 where each has its program.
 
     Copies of a tile are on their way while results of the one before are stored. Where masks leave
     out blocks, a long tile and a short one are a pair, as long as all others: there must be so many
     pairs that the last ones do not matter.
     """
-    tiles = tiles_of(problem, table, groups)
+    tiles = tiles_of(problem, table)
     if not table.gluon_persistent or tiles <= table.processors:
         return 0
     if not problem.skips:
@@ -142,18 +142,21 @@ class GluonProgram(StreamProgram):
 
     def __init__(
         self, value: StreamedKernel, places: Sequence[Place], held: Mapping[int, int], block: int,
-        table: GpuTable, groups: int = len(WARPGROUPS),
+        table: GpuTable,
     ) -> None:  # fmt: skip
         axes = (rows_of(value.problem), value.problem.n_axes[0], *held)
         blocks = (table.warpgroup_rows, block, *held.values())
-        tiling = Tiling(axes, blocks, 4, 1, short=table.short_functions, fast=table.stream_fast_exp)
+        tiling = Tiling(
+            axes, blocks, 4, 1, short=table.short_functions, fast=table.stream_fast_exp,
+            brief=table.stream_brief_scores,
+        )  # fmt: skip
         super().__init__(value, places, tiling)
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
         self.rows = table.warpgroup_rows
-        self.tall = groups * self.rows
-        self.tiles = tiles_of(value.problem, table, groups)
-        self.each = walked_together(value.problem, table, groups)
+        self.tall = len(WARPGROUPS) * self.rows
+        self.tiles = tiles_of(value.problem, table)
+        self.each = walked_together(value.problem, table)
         self.processors = table.processors
 
     def has_narrow_weights(self, dtype: str) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .program import WARPGROUPS
+
 if TYPE_CHECKING:
     from .program import Streamed
     from .stream import GluonStreamPlan
@@ -176,7 +178,7 @@ def producer(
 
     rows = [
         line
-        for w in range(plan.groups)
+        for w in WARPGROUPS
         for line in (
             *[line.format(w) for line in free],
             f"    mbarrier.expect(queries_there.index({w}), d0.block_type.nbytes)",
@@ -238,26 +240,26 @@ def whole(plan: GluonStreamPlan, names: Sequence[str]) -> list[str]:
         f"    {name} = gl.allocate_shared_memory(gl.{plan.keys.spec.dtype}, "
         f"[{count}, {', '.join(map(str, one.spec.block))}], {tensor}.layout)"
         for name, tensor, count, one in (
-            ("qs", "d0", plan.groups, plan.queries), ("ks", "d1", plan.buffers, plan.keys),
+            ("qs", "d0", len(WARPGROUPS), plan.queries), ("ks", "d1", plan.buffers, plan.keys),
             ("vs", "d2", plan.buffers, plan.values),
         )
     ]  # fmt: skip
     rows = ["queries_there", *(["queries_free"] if plan.persistent else [])]
     barriers = [
         f"    {name} = gl.allocate_shared_memory(gl.int64, "
-        f"[{plan.groups if name in rows else plan.buffers}, 1], "
+        f"[{len(WARPGROUPS) if name in rows else plan.buffers}, 1], "
         "mbarrier.MBarrierLayout())"
         for name in (*rows, *RINGS)
     ]
-    arrivals = [(name, plan.groups if name.endswith("free") else 1) for name in RINGS]
+    arrivals = [(name, len(WARPGROUPS) if name.endswith("free") else 1) for name in RINGS]
     starts = [f"        mbarrier.init({name}.index(i), count={count})" for name, count in arrivals]
-    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in range(plan.groups)])
-    (given, copies), others = plan.registers, plan.groups - 1
+    consumers = ", ".join([f"(consume, ({shared}{more}, {w}))" for w in WARPGROUPS])
+    given, copies = plan.registers
     return [
         "@gluon.jit", f"def kernel(d0, d1, d2{more}):", *memory, *barriers,
-        f"    for i in gl.static_range({plan.groups}):",
+        f"    for i in gl.static_range({len(WARPGROUPS)}):",
         *[f"        mbarrier.init({name}.index(i), count=1)" for name in rows],
         f"    for i in gl.static_range({plan.buffers}):", *starts,
-        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], "
-        f"{[*[4] * others, 1]}, {[*[given] * others, copies]})",
+        f"    gl.warp_specialize([{consumers}, (produce, (d0, d1, d2, {shared}{more}))], [4, 1], "
+        f"[{given}, {copies}])",
     ]  # fmt: skip

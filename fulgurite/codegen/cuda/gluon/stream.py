@@ -57,7 +57,6 @@ class GluonStreamPlan:
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     persistent: bool  # do programs walk tiles?
-    groups: int  # warpgroups that multiply
     ahead: bool  # are scores of the next block on their way while a block is taken in?
 
 
@@ -81,13 +80,10 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    needed = width / 2 + block / 2 + block / 4  # sums, scores, weights
-    many = needed <= table.gluon_three_registers
-    groups, registers = (3, (160, 32)) if many else (2, table.gluon_stream_registers)
-    persistent = walked_together(problem, table, groups) > 0
-    ahead = not many and needed + block / 2 <= table.gluon_ahead_registers
-    registers = table.sums_threads if ahead else registers
-    how = registers, persistent, groups, ahead
+    needed = width / 2 + block + block / 4  # sums, scores of two blocks, weights
+    ahead = needed <= table.gluon_ahead_registers
+    registers = table.sums_threads if ahead else table.gluon_stream_registers
+    how = registers, walked_together(problem, table) > 0, ahead
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -121,7 +117,7 @@ class GluonStream(GluonProgram):
         self.d = d
         self.folds_scale = table.gluon_scale
         held = {k: plan.depth, d: plan.width}
-        super().__init__(value, places, held, plan.block, table, plan.groups)
+        super().__init__(value, places, held, plan.block, table)
 
     # --- a block ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import pytest
 
 import fulgurite as fg
 from bench.hopper import VARIANTS, attention, plain
+from fulgurite.codegen.cuda import stream
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import GpuTable
 from fulgurite.core.dtype import dtype_of
@@ -59,6 +60,13 @@ def test_all_gradients_of_attention_with_any_scores_are_one_loop(one: Gradient) 
     assert made.workspace == 4 * 16 * 1000 * 64 * 4  # sums in 32 bits, and no scores
 
 
+@pytest.fixture
+def is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of plans, with this form."""
+    monkeypatch.setattr(stream, "HOPPER", GLUON)
+
+
+@pytest.mark.usefixtures("is_on")
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_a_plan_has_it_only_where_bits_may_differ_from_run_to_run(change: str) -> None:
     shape = 4, 16, 1024, 64
@@ -66,12 +74,13 @@ def test_a_plan_has_it_only_where_bits_may_differ_from_run_to_run(change: str) -
         plan = planned(CHANGES[change], shape, deterministic)
         kinds = [item.kernel.kind for item in plan.items]
         assert kinds.count(KernelKind.FOLD) == folds, change
-    assert len(rendered(plan.items[-1].kernel).launches) == 3
+    assert len(rendered(plan.items[-1].kernel, GLUON).launches) == 3
 
 
+@pytest.mark.usefixtures("is_on")
 def test_weights_of_both_sides_are_computed_once() -> None:
     plan = planned(plain, (4, 16, 1024, 64), deterministic=False)
-    text = rendered(plan.items[-1].kernel).launches[1].text
+    text = rendered(plan.items[-1].kernel, GLUON).launches[1].text
     assert text.count("fg_fast_exp2(") == 2 and "wx = " not in text
     assert text.count(".store(w0)") == 2  # those of keys are those of queries
 
