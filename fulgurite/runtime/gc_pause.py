@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST_TO_STAY = 16  # times: each delays a collection of all that is old
+MOST_IMMORTAL = 4096  # objects that a collection of Python 3.12 on counts as frozen: some hundreds
 _lock = threading.Lock()
 _stayed = 0
 _holds = 0
@@ -45,7 +46,7 @@ def made_to_stay() -> None:
     """
     global _stayed
     with _lock:
-        if _stayed < MOST_TO_STAY and not gc.get_freeze_count():
+        if _stayed < MOST_TO_STAY and gc.get_freeze_count() < MOST_IMMORTAL:
             _stayed += 1
             gc.freeze()
             gc.unfreeze()  # to the oldest generation

@@ -562,7 +562,7 @@ class TileProgram:
             return f"{self._named(node.src[atom.index], scope)}.to({self.index_type})"
         sign, inner, by = atom
         axis = lone_axis(inner)
-        if sign == "//" and axis in self.uniform and by % self.block[axis] == 0:
+        if sign == "//" and axis in self.uniform and self._is_one_digit(axis, by):
             return f"(({self.starts[self._bound_name(axis, scope)]}) // {by})"  # one for a block
         text = self._index(inner, node, scope)
         low, _ = bounds(inner, self._bound_of(node))
@@ -573,6 +573,12 @@ class TileProgram:
         up = -(low // by)  # division rounds down, Triton's toward zero
         text = f"({text} + {up * by})"
         return f"({text} // {by} - {up})" if sign == "//" else f"({text} % {by})"
+
+    def _is_one_digit(self, axis: int, by: int) -> bool:
+        """True if a quotient is one number for a block: blocks divide it, and begin at multiples of
+        their length, as those of split-K do only where a program's share has whole blocks."""
+        _, share = self.windows.get(axis, (0, 0))
+        return by % self.block[axis] == 0 and share % self.block[axis] == 0
 
     def _bound_of(self, node: Node) -> _Bound:
         return _Bound(node, self.sizes)

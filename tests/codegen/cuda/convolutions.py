@@ -68,6 +68,8 @@ def main() -> None:
                 products[f"{case.name}:{dtype}:{'small' if table is SMALL else 'large'}"] = found
         if "pools" in sys.argv or not asked:
             pools(dtypes[-1], rng)
+        if "shares" in sys.argv or not asked:
+            shares(rng)
     print(json.dumps({"counts": shadow.counts, "bad": shadow.bad, "products": products}))
 
 
@@ -87,6 +89,16 @@ def pools(dtype: str, rng: np.random.Generator) -> None:
 
     pooled(x).realize()
     fg.softmax(x[:, :3], axis=1).realize()
+
+
+def shares(rng: np.random.Generator) -> None:
+    """Split-K whose programs' shares are not whole blocks: 18 of 576 channels of windows."""
+    x, w = (
+        fg.Tensor(rng.standard_normal(shape).astype(np.float32)).realize()
+        for shape in ((2, 8, 8, 64), (64, 64, 3, 3))
+    )
+    y = fg.conv2d(fg.permute_dims(x, (0, 3, 1, 2)), w, padding=1)
+    fg.permute_dims(fg.relu(y), (0, 2, 3, 1)).realize()
 
 
 def run(case: Case, dtype: str, rng: np.random.Generator) -> int:

@@ -44,6 +44,18 @@ def test_a_block_of_channels_has_one_place_in_the_window() -> None:
     assert re.search(r"\(r1\) // 192", load) and "i2_1 //" not in load
 
 
+def test_a_block_of_a_share_of_split_k_may_have_two_places_in_the_window() -> None:
+    def build(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        return fg.permute_dims(
+            fg.relu(fg.conv2d(fg.permute_dims(x, (0, 3, 1, 2)), w, padding=1)), (0, 2, 3, 1)
+        )
+
+    found = scheduled(build, (((2, 16, 16, 64), "float32"), ((64, 64, 3, 3), "float32")))
+    first, *_ = rendered(found.items[0].kernel).launches
+    assert "tl.dot(" in first.text and "a3 * n" in first.text  # split
+    assert "(r1) //" not in first.text  # its blocks begin at multiples of 72
+
+
 def test_a_gradient_of_images_folds_blocks_of_contiguous_channels() -> None:
     def build(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
         weights = fg.relu(w).contiguous()
@@ -72,7 +84,9 @@ def test_plain_products_keep_their_axes() -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("case", ["strided", "pools", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case", ["strided", "pools", "shares", pytest.param("all", marks=pytest.mark.slow)]
+)
 def test_convolutions_and_gradients_in_the_interpreter_agree_with_the_reference(case: str) -> None:
     found = counted("convolutions", case)
     assert not found["bad"], found["bad"][0]
