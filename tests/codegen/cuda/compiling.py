@@ -76,7 +76,7 @@ def main() -> None:
             known = set()
             table = HOPPER if capability == 90 else in_plain_triton(HOPPER)
             if name.startswith("gluon"):
-                table = replace(GLUON, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
+                table = replace(GLUON, stream_brief_scores=True, gluon_one_pass=True)
                 table = replace(table, gluon_persistent=name.endswith("walking"))
             for item in scheduled(build, inputs).items:
                 made_of = rendered(item.kernel, table)
