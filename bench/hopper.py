@@ -27,7 +27,7 @@ os.environ.setdefault("FULGURITE_DISK_CACHE", "0")  # cold times are those of an
 
 import fulgurite as fg
 from bench.cuda import AHEAD, SETS, stream_time
-from fulgurite.codegen.cuda import generator
+from fulgurite.codegen.cuda import tiling
 
 LOWEST = -float("inf")
 Function = Callable[..., Any]
@@ -457,27 +457,30 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after that")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--milliseconds", type=float, default=15.0, help="of a round of a system")
+    parser.add_argument("--unordered", action="store_true", help="deterministic=False, as torch")
     parser.add_argument("--flex", action="store_true", help="torch's flex_attention, compiled")
     parser.add_argument("--table", nargs="*", default=[], metavar="FIELD=VALUE",
                         help="fields of codegen/cuda/tiling.py's table, to be tried")  # fmt: skip
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--divide", type=int, default=1, help="sizes by this")
+    parser.add_argument("--only", nargs="*", default=[""], help="rows named so, in part")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     asked = parser.parse_args()
     wanted = [r for r in rows(asked.flex and not asked.list, asked.divide)
-              if not asked.families or r.family in asked.families]  # fmt: skip
+              if (not asked.families or r.family in asked.families)
+              and any(text in r.name for text in asked.only)]  # fmt: skip
     if asked.list:
         print("\n".join([f"{row.family}: {row.name}" for row in wanted]))
         return
     if asked.table:
         given = dict([one.split("=", 1) for one in asked.table])
         changed = {name: ast.literal_eval(value) for name, value in given.items()}
-        generator.HOPPER = replace(generator.HOPPER, **changed)  # type: ignore[attr-defined]
+        tiling.HOPPER = replace(tiling.HOPPER, **changed)
     print("| family | work | ours ms | TFLOP/s | best peer ms | speed over it | notes |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     ratios: dict[str, list[float]] = {}
     begun, left = time.monotonic(), 0
-    with fg.config(device=asked.device):
+    with fg.config(device=asked.device, deterministic=not asked.unordered):
         for row in wanted:
             if time.monotonic() - begun > asked.seconds:
                 left += 1

@@ -523,7 +523,8 @@ def searcher(options: Options, device: str = "") -> Searcher | None:
     if options.deterministic and options.tune == "off" and not backend.asks_library:
         with FORK_LOCK:
             from ..graph.fusion import search as search_module
-        found = search_module.Searcher(backend.sources, backend.machine)
+        sources = [source for source in backend.sources if source.deterministic]
+        found = search_module.Searcher(sources, backend.machine)
     else:
         with FORK_LOCK:
             from . import user_kernels as user_kernels_module

@@ -41,9 +41,12 @@ PREDICTED = SCHEDULING[1 + len(passes_up_to(SCHEDULING, "user_kernels")) :]  # a
 def wide_searcher(options: Options, device: str) -> Searcher:
     """The chooser where not only our own kernels compete."""
     backend = get_device(device)
-    alone = [p for p in backend.providers if p.deterministic or not options.deterministic]
+    alone, sources = (
+        [one for one in every if one.deterministic or not options.deterministic]
+        for every in (backend.providers, backend.sources)
+    )
     table, race = table_for(options, device), race_for(options, device)
-    return WideSearcher(backend.sources, table, alone, race)
+    return WideSearcher(sources, table, alone, race)
 
 
 def race_for(options: Options, device: str) -> Race | None:

@@ -76,6 +76,7 @@ class Tiling:
     walk: int = 0  # programs that walk tiles, the next ones on their way; 0: one tile each
     streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
+    brief: bool = False  # scores in fewer instructions, where that holds
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
     unrolled_blocks: int = 0  # of a window of a split fold, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits

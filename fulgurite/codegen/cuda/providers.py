@@ -22,4 +22,16 @@ def propose_stream(kernel: Kernel, table: CostTable) -> Proposal | None:
     return propose(kernel, table, estimate, Watch.of(current()), may_fit)
 
 
-SOURCES = (Source("fold", propose_stream, least_time), ROWS)
+def propose_crossing(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """A kernel as a streaming one with transposed sums, which programs add to as they come."""
+    with FORK_LOCK:
+        from ...kernel.stream.price import propose
+        from .stream import estimate_crossing, may_fit
+    return propose(kernel, table, estimate_crossing, Watch.of(current()), may_fit)
+
+
+SOURCES = (
+    Source("fold", propose_stream, least_time),
+    Source("crossing fold", propose_crossing, least_time, deterministic=False),
+    ROWS,
+)

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._lazy import FORK_LOCK
-from ...core.dtype import DType
+from ...core.dtype import DType, float32
 from ...core.node import Node, toposort
 from ...core.ops.index import STORE
 from ...core.ops.leaf import SINK
@@ -102,8 +102,37 @@ def stream(value: StreamedKernel, context: Rendering) -> list[Launch] | None:
     """A kernel that streams over an axis, as its search found it."""
     with FORK_LOCK:
         from . import stream as template
+    if value.problem.transposed:
+        return _in_one_pass(value, context) or _in_two_passes(value, context)
     found = template.render_stream(value, context.places, context.table)
     return None if found is None else [found]
+
+
+def _in_one_pass(value: StreamedKernel, context: Rendering) -> list[Launch] | None:
+    """Sums of both sides by one loop, with zeros before it and what follows behind it."""
+    with FORK_LOCK:
+        from .gluon.one_pass import plan_one_pass, render_one_pass, sums_between
+    table, places, room, _ = context
+    if plan_one_pass(value.problem, table) is None:
+        return None
+    shared = [(float32, sums_between(value.problem))]
+    kinds, where = _with_room(shared, value.dtypes, places, room)
+    found = render_one_pass(value, places, where[-1], table)
+    if found is None:
+        return None
+    before, behind = (_launches([Part(k)], kinds, where, table) for k in found.kernels)
+    return [*before, found.loop, *behind]
+
+
+def _in_two_passes(value: StreamedKernel, context: Rendering) -> list[Launch] | None:
+    """Sums of each side by a loop of its own."""
+    with FORK_LOCK:
+        from ...kernel.stream.price import sides_of
+        from . import stream as template
+    sides = sides_of(value)
+    every = [template.render_stream(one, context.places, context.table) for one in sides]
+    found = [launch for launch in every if launch is not None]
+    return found if len(found) == 2 else None
 
 
 def drop_dead_roots(kernel: IndexKernel) -> IndexKernel:

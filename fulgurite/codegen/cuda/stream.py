@@ -13,12 +13,13 @@ sizes alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ..._lazy import FORK_LOCK
-from ...core.dtype import DType, float32
+from ...core.dtype import DType, bfloat16, float32
 from ...core.node import Node, toposort
-from ...core.ops.elementwise import CAST, DIV, EXP, MUL, SUB, TANH
+from ...core.ops.elementwise import ADD, CAST, DIV, EXP, MUL, SUB, TANH
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine
@@ -26,6 +27,7 @@ from ...graph.ir.lower import IndexKernel
 from ...kernel.stream.online import State
 from ...kernel.stream.price import StreamWork, nodes_along_n
 from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
+from ...kernel.stream.skip import affine
 from .analysis import stored_type
 from .program import TileProgram, Tiling
 from .scope import Scope
@@ -36,7 +38,7 @@ from .tiling import HOPPER, GpuTable, power
 
 def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | None:
     """Blocks of M, N, D and the depths of products, if a program can hold them."""
-    if not is_one_pass(problem) or problem.n < table.stream_least:
+    if not is_of_rows(problem) or problem.transposed or problem.n < table.stream_least:
         return None
     inner = [*[p.contraction.folded for p in problem.products], *problem.d_axes]
     if any(len(axes) != 1 for axes in inner):
@@ -56,14 +58,14 @@ def may_fit(kernel: IndexKernel, table: GpuTable = HOPPER) -> bool:
     return len(long) <= 1 and max(sizes, default=0) >= table.stream_least
 
 
-def is_one_pass(problem: StreamProblem) -> bool:
-    """True if programs of some rows each are all there is to do.
+def is_of_rows(problem: StreamProblem) -> bool:
+    """True if programs of some rows each are all there is to do, but for transposed sums.
 
-    Sums over rows would be shared by many programs; rows alone, without products, are left to
-    kernels that hold them and read them once as well.
+    Rows alone, without products, are left to kernels that hold them and read them once as well.
     """
-    across = problem.transposed or problem.elements or problem.constants
-    if across or problem.streaming.waits or not (problem.products or problem.weighted):
+    if problem.elements or problem.constants or problem.streaming.waits:
+        return False
+    if not problem.products and not problem.weighted:
         return False
     return problem.dtype is float32 and len(problem.n_axes) == 1
 
@@ -85,13 +87,14 @@ def _tiles(problem: StreamProblem, held: Mapping[int, int], table: GpuTable) -> 
     blocks = (rows, block, *held.values())
     return Tiling(
         (m, n, *held), blocks, warps, table.stream_stages, precision=table.dot_precision,
-        short=table.short_functions, fast=table.stream_fast_exp,
+        short=table.short_functions, fast=table.stream_fast_exp, brief=table.stream_brief_scores,
     )  # fmt: skip
 
 
 def other_folds(problem: StreamProblem) -> list[Node]:
     """Folds that results need beside states and products: of rows, after the loop."""
-    return [n for n in problem.order if n.op is FOLD and n not in problem.computed]
+    known = problem.computed | {w.state.fold for w in problem.transposed}
+    return [n for n in problem.order if n.op is FOLD and n not in known]
 
 
 def _is_row_sum(fold: Node, problem: StreamProblem, held: Mapping[int, int]) -> bool:
@@ -119,9 +122,24 @@ def _factor_types(problem: StreamProblem) -> list[DType]:
 def estimate(problem: StreamProblem) -> StreamWork | None:
     """What a plan makes the GPU do."""
     tiling = plan_stream(problem)
-    if tiling is None:
+    return None if tiling is None else _work(problem, *tiling.blocks[:2])
+
+
+def estimate_crossing(problem: StreamProblem) -> StreamWork | None:
+    """The same of a plan for sums of both sides, with what is between its launches."""
+    if not problem.transposed:
         return None
-    rows, block = tiling.blocks[:2]
+    with FORK_LOCK:
+        from .gluon.one_pass import plan_one_pass, sums_between
+    plan = plan_one_pass(problem, HOPPER)
+    if plan is None:
+        return None
+    work = _work(problem, 2 * HOPPER.warpgroup_rows, plan.sums.block)
+    return replace(work, moved=3 * float32.itemsize * sums_between(problem))
+
+
+def _work(problem: StreamProblem, rows: int, block: int) -> StreamWork:
+    """What tiles of so many rows and streamed elements make the GPU do."""
     m, n = -(-problem.m // rows) * rows, -(-problem.n // block) * block
     inside = nodes_along_n(problem, problem.walked)
     share = 1.0
@@ -130,7 +148,7 @@ def estimate(problem: StreamProblem) -> StreamWork | None:
     return StreamWork(
         elements=problem.batch * m * n,
         depths=tuple([p.depth for p in problem.products]),
-        widths=tuple([w.width for w in problem.weighted]),
+        widths=tuple([w.width for w in problem.all_weighted]),
         walked=sum([node.op.cost for node in inside]) + 2 * len(problem.row_states),
         share=share,
     )
@@ -220,6 +238,9 @@ class StreamProgram(TileProgram):
             return self._fast_tanh(node, scope)
         if product is None and node.op is FOLD:
             return self._row_sum(node, scope)
+        brief = self._brief(node, scope) if self.tiling.brief and self.is_fast else None
+        if brief is not None:
+            return brief
         if product is None:
             assert node not in self.olds, "what was before a block has a name"
             return super()._expression(node, values, scope)
@@ -236,13 +257,54 @@ class StreamProgram(TileProgram):
         return f"fg_fast_exp({values[0]})"
 
     def _fast_tanh(self, node: Node, scope: Scope) -> str:
-        """A tanh by one exp2, whose argument takes all factors that are one number at once."""
-        argument, factor = node.src[0], "2.88539"
+        """A tanh of scores, whose argument takes all factors that are one number at once.
+
+        Weights of bfloat16 are of scores of 8 bits: one instruction has 11.
+        """
+        kinds = [self._weight_type(w) for w in self.problem.weighted]
+        short = self.tiling.brief and all(kind is bfloat16 for kind in kinds)
+        argument, factor = node.src[0], "1.0" if short else "2.88539"
         while argument.op in (MUL, DIV) and self._is_number(argument.src[1]):
             sign = "*" if argument.op is MUL else "/"
             argument, by = argument.src
             factor = f"{factor} {sign} {self._named(by, scope)}"
+        if short:
+            return f"fg_approximate_tanh({self._named(argument, scope)} * ({factor}))"
         return f"fg_fast_tanh({self._named(argument, scope)}, {factor})"
+
+    def _brief(self, node: Node, scope: Scope) -> str | None:
+        """A value of each score in fewer instructions: a product and a sum as one, a distance."""
+        if node.dtype is not float32 or not self._is_score(node):
+            return None
+        if node.op is ADD:
+            for first, second in (node.src, node.src[::-1]):
+                three = [self._known(one, scope) for one in (*first.src, second)]
+                if first.op is MUL and self._is_score(first) and None not in three:
+                    return f"tl.fma({', '.join(map(str, three))})"
+        if node.op is CAST and node.src[0].op is SUB and all(map(self._is_place, node.src[0].src)):
+            return " - ".join([self._as_float(one, scope) for one in node.src[0].src])
+        return None
+
+    def _is_place(self, node: Node) -> bool:
+        """True if a value is a place along rows or columns, from 0 up to 2^23."""
+        index = None if self._is_score(node) else affine(node)
+        if index is None or index[0] < 0 or any(step < 0 for _, step in index[1]):
+            return False
+        most = [step * (self.sizes[a] - 1) for a, step in index[1] if isinstance(a, int)]
+        return len(most) == len(index[1]) and index[0] + sum(most) < 1 << 23
+
+    def _as_float(self, node: Node, scope: Scope) -> str:
+        """A place above 2^23 as a float: its bits are those of the place, and differences exact.
+
+        Conversions take as long as an exp2.
+        """
+        home, key = self._home(node, scope), ("float", self._key(node))
+        name = home.known(key)
+        if name is None:
+            name = home.names[key] = self._name()
+            place = f"{self._named(node, scope)}.to(tl.int32) + 0x4B000000"
+            home.say(f"{name} = ({place}).to(tl.float32, bitcast=True)")
+        return name
 
     def _is_number(self, node: Node) -> bool:
         """True if a value is the same for all rows and all streamed elements."""
@@ -330,7 +392,7 @@ class StreamProgram(TileProgram):
         stored = stored_type(weighted.values)
         if not stored.is_small_float:
             return float32
-        stores = self.problem.streaming.stores
+        stores = (*self.problem.streaming.stores, *self.problem.streaming.across)
         wide = any(self._reads(s, weighted.state.fold, stored) for s in stores)
         return float32 if wide else stored
 

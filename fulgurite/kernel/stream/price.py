@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
+from ...core.ops.leaf import SINK
 from ...core.passes import UNWATCHED, Watch, run_passes
 from ...graph.fusion.machine import (
     CostTable,
@@ -74,6 +75,21 @@ def find_stream(
     streaming = stream(value.kernel, watch)
     problem = None if streaming is None else find_problem(streaming)
     return None if problem is None else StreamedKernel(value.kernel, value.dtypes, problem)
+
+
+def sides_of(value: StreamedKernel) -> list[StreamedKernel]:
+    """A kernel with transposed sums as two: the main sums, and those."""
+    across = {store.arg[0] for store in value.problem.streaming.across}
+    roots = value.kernel.body.src
+    found = []
+    for crossed in (False, True):
+        mine = [root for root in roots if (root.arg[0] in across) is crossed]
+        kernel = value.kernel._replace(body=SINK(*mine))
+        streaming = stream(kernel)
+        problem = None if streaming is None else find_problem(streaming)
+        if problem is not None:
+            found.append(StreamedKernel(kernel, value.dtypes, problem))
+    return found
 
 
 def propose(

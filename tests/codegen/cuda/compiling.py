@@ -34,7 +34,11 @@ MORE: dict[str, Any] = {
     ),
     "gluon": (product("residual"), product("residual").inputs(4096, 4096, 4096)),
     "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
-    "gluon_gradient": (GRADIENTS[3], GRADIENTS[3].inputs(4, 16, 1024, 1024, 64)),
+    **{
+        f"gluon_{name}": (one, one.inputs(4, 16, 1024, 1024, 64))
+        for name, kind in (("gradient", "keys"), ("crossing", "all"))
+        for one in GRADIENTS if one.name == f"{kind}_of_causal"
+    },
     "gluon_causal": (fold("causal"), fold("causal").inputs(4, 16, 1024, 1024, 128)),
 }  # fmt: skip
 MORE |= {f"{name}_walking": MORE[name] for name in ("gluon_gradient", "gluon_causal")}
@@ -72,13 +76,15 @@ def main() -> None:
             known = set()
             table = HOPPER if capability == 90 else in_plain_triton(HOPPER)
             if name.startswith("gluon"):
-                table = replace(GLUON, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
+                table = replace(GLUON, stream_brief_scores=True, gluon_one_pass=True)
                 table = replace(table, gluon_persistent=name.endswith("walking"))
             for item in scheduled(build, inputs).items:
                 made_of = rendered(item.kernel, table)
                 if name == "variable":  # its value is read before the branch
                     made_of = made_of.guarded()
                 for launch in made_of.launches:
+                    if name.startswith("gluon") and launch.language != "gluon":
+                        continue  # what is before and behind a loop
                     if (launch.text, launch.warps) in known:
                         continue
                     known.add((launch.text, launch.warps))

@@ -11,7 +11,10 @@ import numpy as np
 import fulgurite as fg
 from fulgurite.codegen.cuda.tiling import HOPPER
 
-GLUON = replace(HOPPER, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
+GLUON = replace(
+    HOPPER, gluon_stream=True, gluon_sums=True, stream_fast_exp=True, stream_brief_scores=True,
+    gluon_one_pass=True, gluon_ahead_registers=192,
+)  # fmt: skip
 Array = np.ndarray[Any, Any]
 
 
@@ -78,11 +81,12 @@ def fold(name: str) -> Fold:
 
 
 class Gradient(NamedTuple):
-    """A gradient of attention from what its forward pass left: of queries, or keys and values."""
+    """Gradients of attention from what its forward pass left: of queries, keys and values."""
 
     name: str
     scores: Callable[..., Any]
     rows: bool  # of queries
+    columns: bool  # of keys and values
     dtype: str = "bfloat16"
 
     def inputs(
@@ -109,9 +113,11 @@ class Gradient(NamedTuple):
         weights = x.exp(self.scores(scores, rows, columns, x) - top) / (1 + total * total)
         grads = (g @ x.swapaxes(v, -1, -2)).astype(wide)
         scores = (weights * (grads - mean) * scale).astype(q.dtype)
-        if self.rows:
-            return scores @ k
-        return x.swapaxes(scores, -1, -2) @ q, x.swapaxes(weights.astype(q.dtype), -1, -2) @ g
+        found = (scores @ k,) if self.rows else ()
+        if self.columns:
+            weights = x.swapaxes(weights.astype(q.dtype), -1, -2)
+            found = *found, x.swapaxes(scores, -1, -2) @ q, weights @ g
+        return found
 
     def exact(self, *given: Array) -> tuple[Array, ...]:
         """The same in float64."""
@@ -121,6 +127,7 @@ class Gradient(NamedTuple):
 
 
 GRADIENTS = tuple([
-    Gradient(f"{kind}_of_{one.name}", one.scores, kind == "queries", one.dtype)
-    for one in FOLDS if one.name not in ("statistics", "grouped") for kind in ("queries", "keys")
+    Gradient(f"{kind}_of_{one.name}", one.scores, kind != "keys", kind != "queries", one.dtype)
+    for one in FOLDS if one.name not in ("statistics", "grouped")
+    for kind in ("queries", "keys", "all")
 ])  # fmt: skip

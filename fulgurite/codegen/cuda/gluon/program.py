@@ -27,7 +27,7 @@ from ..program import Tiling
 from ..scope import Scope
 from ..source import Argument, Launch, Place, TensorMap
 from ..spelling import definitions, type_name
-from ..stream import StreamProgram, is_one_pass, other_folds, rows_of
+from ..stream import StreamProgram, is_of_rows, other_folds, rows_of
 from ..tiling import GpuTable, power
 
 WARPGROUPS = (0, 1)  # that multiply
@@ -84,9 +84,20 @@ def factor_of(
     return Streamed(spec, order)
 
 
-def padded_axes(problem: StreamProblem, table: GpuTable) -> dict[int, int] | None:
-    """Depths and widths that a program holds whole, padded; None where it has no use for TMA."""
-    if not table.gluon_stream or not is_one_pass(problem) or other_folds(problem):
+def _is_of_sums(problem: StreamProblem, crossed: bool) -> bool:
+    """True if all that a program has to do are sums of its rows, and those that cross them."""
+    unknown = problem.transposed and not crossed
+    return is_of_rows(problem) and not unknown and not other_folds(problem)
+
+
+def padded_axes(
+    problem: StreamProblem, table: GpuTable, crossed: bool = False
+) -> dict[int, int] | None:
+    """Depths and widths that a program holds whole, padded; None where it has no use for TMA.
+
+    Transposed sums are beside them only if somebody has a form for those.
+    """
+    if not table.gluon_stream or not _is_of_sums(problem, crossed):
         return None
     inner = [p.contraction.folded for p in problem.products]
     inner += [w.contraction.columns for w in problem.weighted]
@@ -135,7 +146,10 @@ class GluonProgram(StreamProgram):
     ) -> None:  # fmt: skip
         axes = (rows_of(value.problem), value.problem.n_axes[0], *held)
         blocks = (table.warpgroup_rows, block, *held.values())
-        tiling = Tiling(axes, blocks, 4, 1, short=table.short_functions, fast=table.stream_fast_exp)
+        tiling = Tiling(
+            axes, blocks, 4, 1, short=table.short_functions, fast=table.stream_fast_exp,
+            brief=table.stream_brief_scores,
+        )  # fmt: skip
         super().__init__(value, places, tiling)
         self.edges = table.gluon_edges
         self.scalar = ""  # the row that an index is asked for, while it is one number
@@ -147,7 +161,7 @@ class GluonProgram(StreamProgram):
 
     def has_narrow_weights(self, dtype: str) -> bool:
         """True if weights of all sums may be rounded to the 16-bit type of their values."""
-        return all(self._weight_type(w).name == dtype for w in self.problem.weighted)
+        return all(self._weight_type(w).name == dtype for w in self.problem.all_weighted)
 
     # --- axes, in the layout of each view --------------------------------------------------------
 
@@ -280,7 +294,7 @@ class GluonProgram(StreamProgram):
         """True if programs walk tiles: a persistent grid."""
         return self.each > 0
 
-    def _walking(self, lines: Sequence[str]) -> list[str]:
+    def walking(self, lines: Sequence[str]) -> list[str]:
         """A role's lines for each tile of a program."""
         if not self.walks:
             return ["    it = 0", *lines]
@@ -324,8 +338,8 @@ def read_beside(problem: StreamProblem, stops: set[Node]) -> set[Node]:
     waiting: list[Node] = [*problem.streaming.stores]
     for state in problem.states:
         waiting += [state.body, *([state.repair] if state.repair is not None else [])]
-    waiting += [w.weights for w in problem.weighted]
-    sums, seen = {w.state.fold for w in problem.weighted}, set[Node]()
+    waiting += [w.weights for w in problem.all_weighted]
+    sums, seen = {w.state.fold for w in problem.all_weighted}, set[Node]()
     waiting = [node for node in waiting if node not in {w.state.body for w in problem.weighted}]
     while waiting:
         node = waiting.pop()

@@ -73,6 +73,75 @@ def scores(plan: GluonStreamPlan) -> list[str]:
     ]
 
 
+# --- scores of two blocks at a time ---------------------------------------------------------------
+
+
+def _scores_of(plan: GluonStreamPlan, name: str, block: str, indent: int) -> str:
+    """Scores of a block, on their way."""
+    keys = keys_of(plan, f"({block}) % {plan.buffers}")
+    more = "zero, use_acc=False, is_async=True"
+    return f"{'    ' * indent}{name} = warpgroup_mma(q, {keys}, {more})"
+
+
+def first_two_scores(plan: GluonStreamPlan) -> list[str]:
+    """Scores of a tile's first block, and of the second on their way, if there is one."""
+    turn = "turn & 1" if plan.persistent else "0"
+    return [
+        f"    mbarrier.wait(queries_there.index(W), {turn})",
+        *keys_there(plan, "it", 1),
+        _scores_of(plan, "sc", "it", 1),
+        f"    if start + {plan.block} < end:",  # else of what happens to be there: nobody asks
+        *keys_there(plan, "it + 1", 2),
+        _scores_of(plan, "second", "it + 1", 1),
+        "    sc = warpgroup_mma_wait(num_outstanding=1, deps=(sc,))",
+        f"    mbarrier.arrive(keys_free.index(it % {plan.buffers}), count=1)",
+    ]
+
+
+def second_scores(plan: GluonStreamPlan) -> list[str]:
+    """The scores of the second block."""
+    return [
+        "    sc = warpgroup_mma_wait(num_outstanding=0, deps=(second,))",
+        f"    if start + {plan.block} < end:",
+        f"        mbarrier.arrive(keys_free.index((it + 1) % {plan.buffers}), count=1)",
+    ]
+
+
+def next_scores(plan: GluonStreamPlan) -> list[str]:
+    """Scores of the block behind this one, and the sum of the one before, on their way."""
+    return [
+        *sum_before(plan),
+        *keys_there(plan, "it + 2", 2),
+        _scores_of(plan, "nx", "it + 2", 2),
+    ]
+
+
+def sum_before(plan: GluonStreamPlan) -> list[str]:
+    """The sum of the block before, on its way."""
+    return [
+        f"        now = it % {plan.buffers}",
+        f"        mbarrier.wait(values_there.index(now), it // {plan.buffers} & 1)",
+        f"        acc = warpgroup_mma(packed, {values_of(plan, 'now')}, acc, is_async=True)",
+    ]
+
+
+def both_there(plan: GluonStreamPlan) -> list[str]:
+    """Both of them, and their blocks free again."""
+    return [
+        "        acc, nx = warpgroup_mma_wait(num_outstanding=0, deps=(acc, nx,))",
+        f"        mbarrier.arrive(keys_free.index((it + 2) % {plan.buffers}), count=1)",
+        "        mbarrier.arrive(values_free.index(now), count=1)",
+    ]
+
+
+def sum_there(plan: GluonStreamPlan) -> list[str]:
+    """The sum of the block before."""
+    return [
+        "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
+        "        mbarrier.arrive(values_free.index(now), count=1)",
+    ]
+
+
 def last_sum(plan: GluonStreamPlan) -> list[str]:
     """The sum of the last block."""
     free = ["    mbarrier.arrive(queries_free.index(W), count=1)"] if plan.persistent else []

@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 from ....core.dtype import decode, float32
-from ....core.node import Node, toposort
+from ....core.node import Node, make, toposort
 from ....core.ops.elementwise import DIV, EXP, MUL, SUB
 from ....core.ops.index import LOAD
 from ....core.ops.leaf import CONST
 from ....kernel.stream.roles import StreamedKernel, StreamProblem
 from ..scope import Scope
-from ..source import Launch, Place
+from ..source import Argument, Launch, Place
 from ..spelling import number as text_of
 from ..stream import rows_of
 from ..tiling import GpuTable
@@ -38,6 +39,9 @@ from .program import (
     half,
     padded_axes,
 )
+
+if TYPE_CHECKING:
+    from .one_pass import Crossing
 
 LOWEST = text_of(-inf, float32)
 
@@ -57,9 +61,15 @@ class GluonSumsPlan:
     tight: bool  # have weights of one sum alone registers while that is multiplied?
 
 
-def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | None:
-    """The plan of a kernel of weighted sums alone, if its sums and scores fit into registers."""
-    axes = padded_axes(problem, table) if table.gluon_sums and _is_settled(problem) else None
+def plan_gluon_sums(
+    problem: StreamProblem, table: GpuTable, beside: int = 0
+) -> GluonSumsPlan | None:
+    """The plan of a kernel of weighted sums alone, if its sums and scores fit into registers.
+
+    So many bytes of shared memory are for others.
+    """
+    settled = table.gluon_sums and _is_settled(problem)
+    axes = padded_axes(problem, table, crossed=beside > 0) if settled else None
     block = None if axes is None else _longest_block(problem, axes, table)
     if axes is None or block is None:
         return None
@@ -69,7 +79,8 @@ def plan_gluon_sums(problem: StreamProblem, table: GpuTable) -> GluonSumsPlan | 
     count = len(problem.products)
     held, of_rows = _shared(factors[:count])
     streamed, of_blocks = _shared(factors[count:])
-    if len(WARPGROUPS) * _bytes(held) + table.sums_buffers * _bytes(streamed) > table.sums_shared:
+    room = table.sums_shared - beside
+    if len(WARPGROUPS) * _bytes(held) + table.sums_buffers * _bytes(streamed) > room:
         return None
     return GluonSumsPlan(
         held, streamed, tuple(zip(of_rows, of_blocks[:count], strict=True)), of_blocks[count:],
@@ -152,14 +163,16 @@ class GluonSums(GluonProgram):
     """The text of one launch."""
 
     def __init__(
-        self, value: StreamedKernel, places: Sequence[Place], plan: GluonSumsPlan, table: GpuTable
-    ) -> None:
-        self.plan = plan
+        self, value: StreamedKernel, places: Sequence[Place], plan: GluonSumsPlan, table: GpuTable,
+        crossing: Crossing | None = None,
+    ) -> None:  # fmt: skip
+        self.plan, self.crossing = plan, crossing
         super().__init__(value, places, plan.axes, plan.block, table)
         self.copied = Scope(None, {}, 1)  # what the warp that copies works out as well
         self.copying = self.copied.loop(self.n, 2)
         self.shared_columns: dict[str, str] = {}  # buffers of columns, by what is in them
         self.is_copying = False
+        self.alike = None if crossing is None else crossing.alike(self)
 
     def _layout(self) -> str:
         return "LS" if self.dims[1] == self.n else f"L{self.block[self.dims[1]]}"
@@ -255,16 +268,24 @@ class GluonSums(GluonProgram):
 
     # --- a block ---------------------------------------------------------------------------------
 
-    def _loose(self, weights: Node) -> tuple[Node, list[Node]]:
+    def loose(self, weights: Node) -> tuple[Node, list[Node]]:
         """Weights without factors that are one number: those are for the sum (of bfloat16)."""
+        if not self.is_fast or self.plan.streamed[0].spec.dtype != "bfloat16":
+            return weights, []
         factors: list[Node] = []
-        while self.is_fast and weights.op is MUL and self.plan.streamed[0].spec.dtype == "bfloat16":
-            fixed = [s for s in weights.src if not self.free[s] & {self.m, self.n}]
-            if len(fixed) != 1:
-                break
+        rest = self._without_numbers(weights, factors)
+        return (rest, factors) if rest in self.free else (weights, [])
+
+    def _without_numbers(self, node: Node, factors: list[Node]) -> Node:
+        """A product without the factors that are one number, which are put aside."""
+        if node.op is not MUL:
+            return node
+        fixed = [s for s in node.src if not self.free[s] & {self.m, self.n}]
+        if len(fixed) == 1:
             factors += fixed
-            (weights,) = [s for s in weights.src if s is not fixed[0]]
-        return weights, factors
+            (rest,) = [s for s in node.src if s is not fixed[0]]
+            return self._without_numbers(rest, factors)
+        return make(MUL, node.dtype, tuple([self._without_numbers(s, factors) for s in node.src]))
 
     def _scores(self, slot: str, scope: Scope) -> list[str]:
         """All score products of a block, on their way in the order in which they are needed."""
@@ -284,21 +305,36 @@ class GluonSums(GluonProgram):
             scope.names[product.node, (self.m, self.n)] = f"c{number}"
         for number in self._in_turn():
             weighted = self.problem.weighted[number]
-            rest, _ = self._loose(weighted.weights)
+            rest, _ = self.loose(weighted.weights)
             self._arrived(rest, flying, scope)
-            weights = self._value(rest, scope)
-            ragged = self._ragged_masks([self.n], scope)
-            if ragged:  # what is beyond an end may be NaN, and 0 times that
-                weights = f"tl.where({' & '.join(ragged)}, {weights}, 0.0)"
-            width, shape = self.block[self._width(weighted)], self._shape(frozenset(self.dims))
-            narrow = half(self.plan.streamed[0].spec.dtype)
-            scope.say(f"w{number} = tl.broadcast_to({weights}, {shape}).to({narrow})")
-            scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
+            width = self.block[self._width(weighted)]
+            scope.say(f"w{number} = {self._narrow(rest, scope)}")
+            factor = self._factor(number, width, scope)
             if flying and (flying[-1][0] == "c" or self.plan.tight):
                 self._wait(flying[-1], flying, scope)  # from before this turn: all at once
             values = self._streamed(self.plan.values[number], "slot")
-            scope.say(f"f{number} = warpgroup_mma(w{number}, {values}, f{number}, is_async=True)")
+            scope.say(f"f{number} = warpgroup_mma({factor}, {values}, f{number}, is_async=True)")
             flying.append(f"f{number}")
+        if self.crossing is not None and self.alike is None:
+            scope.say(f"wx = {self._narrow(self.loose(self.crossing.crossed.weights)[0], scope)}")
+            self.crossing.leave("wx", scope)
+
+    def _narrow(self, weights: Node, scope: Scope) -> str:
+        """Weights of a block in 16 bits."""
+        text = self._value(weights, scope)
+        cut = [self.n] if self.crossing is None else [self.m, self.n]
+        ragged = self._ragged_masks(cut, scope)
+        if ragged:  # what is beyond an end may be NaN, and 0 times that
+            text = f"tl.where({' & '.join(ragged)}, {text}, 0.0)"
+        shape, kind = self._shape(frozenset(self.dims)), half(self.plan.streamed[0].spec.dtype)
+        return f"tl.broadcast_to({text}, {shape}).to({kind})"
+
+    def _factor(self, number: int, width: int, scope: Scope) -> str:
+        """Weights of a sum where its product reads them: in registers."""
+        if self.crossing is not None and number == self.alike:
+            self.crossing.leave(f"w{number}", scope)
+        scope.say(f"w{number} = gl.convert_layout(w{number}, P{width})")
+        return f"w{number}"
 
     def _arrived(self, weights: Node, flying: list[str], scope: Scope) -> None:
         """Wait for products that weights need, behind what needs those alone that are there."""
@@ -356,7 +392,7 @@ class GluonSums(GluonProgram):
         if self.walks:
             top.say("mbarrier.arrive(rows_free.index(W), count=1)")
         for number, weighted in enumerate(self.problem.weighted):
-            for factor in self._loose(weighted.weights)[1]:
+            for factor in self.loose(weighted.weights)[1]:
                 top.say(f"f{number} = f{number} * {self._value(factor, top)}")
         for number, state in enumerate(self.problem.states):
             self._call(state.fold, f"f{number}", top)
@@ -409,7 +445,8 @@ class GluonSums(GluonProgram):
         held = [f"q{i}" for i in range(len(self.plan.held))]
         return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
                 *self.shared_columns.values(), "rows_there", "there", "free",
-                *(["rows_free"] if self.walks else [])]  # fmt: skip
+                *(["rows_free"] if self.walks else []),
+                *(self.crossing.names if self.crossing is not None else ())]  # fmt: skip
 
     def _produce(
         self, names: Sequence[str], place: Sequence[str], maps: Sequence[str]
@@ -442,7 +479,7 @@ class GluonSums(GluonProgram):
         lines += self.copying.lines
         if self.shared_columns:
             lines.append("        mbarrier.arrive(there.index(slot), count=1)")
-        return [*head, *self._walking([*lines, "        it += 1"]), "", ""]
+        return [*head, *self.walking([*lines, "        it += 1"]), "", ""]
 
     def _at(self, one: Streamed, own: str) -> str:
         found = [own if a in (self.m, self.n) else f"a{a}" for a in one.axes[:-1]]
@@ -457,10 +494,10 @@ class GluonSums(GluonProgram):
         lines = [
             "@gluon.jit",
             f"def consume({given}):",
-            f"    LS: gl.constexpr = {_mma(self.plan.block)}",
+            f"    LS: gl.constexpr = {mma_layout(self.plan.block)}",
         ]
         for width in sorted(set(widths)):
-            lines.append(f"    L{width}: gl.constexpr = {_mma(width)}")
+            lines.append(f"    L{width}: gl.constexpr = {mma_layout(width)}")
             lines.append(f"    P{width}: gl.constexpr = gl.DotOperandLayout(0, L{width}, 2)")
         lines.append(f"    zero = gl.zeros([{self.rows}, {self.plan.block}], gl.float32, LS)")
         for i, one in enumerate(self.plan.held):
@@ -469,7 +506,7 @@ class GluonSums(GluonProgram):
         for i, width in enumerate(widths):
             inside.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
         inside.append(f"    mbarrier.wait(rows_there.index(W), {'turn & 1' if self.walks else 0})")
-        return [*lines, *self._walking([*inside, *body]), "", ""]
+        return [*lines, *self.walking([*inside, *body]), "", ""]
 
     def _kernel(self, names: Sequence[str], maps: Sequence[str]) -> list[str]:
         """Buffers, barriers, and who does what."""
@@ -486,31 +523,50 @@ class GluonSums(GluonProgram):
             lines.append(f"    {name} = gl.allocate_shared_memory(gl.float32, [{plan.buffers}, 1, "
                          f"{plan.block}], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))")  # fmt: skip
         full = 2 if self.shared_columns else 1  # the copy engine, and the warp itself
-        both = len(WARPGROUPS)
+        both, readers = len(WARPGROUPS), 1 if self.crossing is None else 2
         barriers = (("rows_there", both, 1), ("there", plan.buffers, full),
-                    ("free", plan.buffers, both), ("rows_free", both, 1))  # fmt: skip
-        for name, count, arrivals in barriers if self.walks else barriers[:-1]:
-            lines += [
-                f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
-                "mbarrier.MBarrierLayout())",
-                f"    for i in gl.static_range({count}):",
-                f"        mbarrier.init({name}.index(i), count={arrivals})",
-            ]
+                    ("free", plan.buffers, both), ("rows_free", both, readers))  # fmt: skip
+        for one_barrier in barriers if self.walks else barriers[:-1]:
+            lines += self.barrier(*one_barrier)
+        lines += [] if self.crossing is None else self.crossing.memory(self)
         consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in WARPGROUPS])
-        registers = ", ".join(map(str, plan.registers))
+        mine, copies = plan.registers
+        warps, registers = [4, 1], [mine, copies]
+        if self.crossing is not None:
+            consumers += f", (cross, ({given}{more}))"
+            warps, registers = [4, 4, 1], [mine, self.crossing.registers, copies]
         return [
-            *lines, f"    gl.warp_specialize([{consumers}, (produce, ({', '.join(maps)}, {given}"
-            f"{more}))], [4, 1], [{registers}])",
+            *lines, f"    gl.warp_specialize([{consumers}, (produce, ({', '.join(maps)}, "
+            f"{given}{more}))], {warps}, {registers})",
         ]  # fmt: skip
+
+    def barrier(self, name: str, count: int, arrivals: int) -> list[str]:
+        """So many barriers, each complete by so many arrivals."""
+        return [
+            f"    {name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], "
+            "mbarrier.MBarrierLayout())",
+            f"    for i in gl.static_range({count}):",
+            f"        mbarrier.init({name}.index(i), count={arrivals})",
+        ]
+
+    def _arguments(self) -> list[Argument]:
+        """All arguments but the copy engine's."""
+        between = [] if self.crossing is None else [self.crossing.argument]
+        return [*between, *self._names([w.values for w in self.problem.all_weighted])[0]]
 
     def text(self) -> Launch:
         """The text with its grid and arguments."""
-        place, body = self._place(), self._consumed()
-        factors = (*self.plan.held, *self.plan.streamed)
-        arguments, names = self._names([w.values for w in self.problem.weighted])
-        maps = [f"d{i}" for i in range(len(factors))]
-        lines = [*self._produce(names, place, maps), *self._consume(names, place, body),
-                 *self._kernel(names, maps)]  # fmt: skip
+        place, added = self._place(), ""
+        if self.crossing is not None:  # its numbers are arguments
+            added = self.crossing.added(self.n, self._number, self._is_ragged(self.n))
+        body = self._consumed()
+        arguments, factors = self._arguments(), (*self.plan.held, *self.plan.streamed)
+        names, maps = [a.name for a in arguments], [f"d{i}" for i in range(len(factors))]
+        lines = [*self._produce(names, place, maps), *self._consume(names, place, body)]
+        if self.crossing is not None:
+            given = ", ".join([*self._buffers(), *names])
+            lines += self.crossing.role(self, given, added, place)
+        lines += self._kernel(names, maps)
         return self._launch(lines, factors, arguments)
 
 
@@ -518,7 +574,8 @@ def _is_one(node: Node) -> bool:
     return node.op is CONST and decode(node.arg[0], node.dtype) == 1
 
 
-def _mma(columns: int) -> str:
+def mma_layout(columns: int) -> str:
+    """The layout that `wgmma` leaves so many columns of 64 rows in."""
     return ("gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], "
             f"instr_shape=[16, {columns}, 16])")  # fmt: skip
 

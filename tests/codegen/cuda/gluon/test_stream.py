@@ -58,22 +58,51 @@ def test_pairs_of_tiles_are_walked_only_where_there_are_many() -> None:
 
 
 def test_a_factor_of_scores_is_for_their_largest_and_for_the_argument_of_exp() -> None:
-    one = fold("causal")
-    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text
+    one, sizes = fold("causal"), (4, 16, 1024, 1024, 128)
+    text = launch_of(one, one.inputs(*sizes)).text
     assert "sc * " not in text and text.count("far = tl.reduce(raw, 1, fg_min") == 2
     assert text.count("fg_fast_exp2(tl.fma(raw, factor * 1.442695, g0 * -1.442695))") == 2
     other = fold("alibi")  # scores are no product times a number
-    assert "raw" not in launch_of(other, other.inputs(4, 16, 1024, 1024, 64)).text
+    assert "raw" not in launch_of(other, other.inputs(*sizes)).text
     off = replace(GLUON, gluon_scale=False)
-    assert "raw" not in launch_of(one, one.inputs(4, 16, 1024, 1024, 64), off).text
+    assert "raw" not in launch_of(one, one.inputs(*sizes), off).text
 
 
-def test_a_tanh_of_scores_is_one_exp2_and_takes_their_factors() -> None:
-    one = fold("soft_cap")
-    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text
+def test_a_tanh_of_scores_is_one_instruction_and_takes_their_factors() -> None:
+    one, sizes = fold("soft_cap"), (4, 16, 1024, 1024, 128)
+    text = launch_of(one, one.inputs(*sizes)).text
+    assert text.count("fg_approximate_tanh(sc * (1.0 / ") == 2 and "fg_tanh(" not in text
+    narrow = one._replace(dtype="float16")  # of 11 bits, as the instruction: one exp2 has more
+    text = launch_of(narrow, narrow.inputs(*sizes)).text
     assert text.count("fg_fast_tanh(sc, 2.88539 / ") == 2 and "fg_tanh(" not in text
-    exact = replace(GLUON, stream_fast_exp=False)
-    assert "fg_fast_tanh" not in launch_of(one, one.inputs(4, 16, 1024, 1024, 64), exact).text
+    exact = launch_of(one, one.inputs(*sizes), replace(GLUON, stream_fast_exp=False)).text
+    assert "fg_fast_tanh" not in exact and "fg_approximate_tanh" not in exact
+
+
+def test_a_slope_of_distances_takes_no_conversion_for_each_score() -> None:
+    one, sizes = fold("alibi"), (4, 16, 1024, 1024, 128)
+    text = launch_of(one, one.inputs(*sizes)).text
+    lines = [line.strip() for line in text.splitlines()]
+    assert len([line for line in lines if "+ 0x4B000000" in line]) == 3  # rows, and each block's
+    assert len([line for line in lines if "tl.fma(sc, " in line]) == 2
+    long = one.inputs(1, 16, 256, (1 << 23) + 8, 128)  # places that a float32 has no bits for
+    assert "0x4B000000" not in launch_of(one, long).text
+    exact = launch_of(one, one.inputs(*sizes), replace(GLUON, stream_fast_exp=False)).text
+    assert "0x4B000000" not in exact and "tl.fma(sc, " not in exact
+
+
+def test_scores_of_the_next_block_are_multiplied_while_a_block_is_taken_in() -> None:
+    one = fold("causal")
+    text = launch_of(one, one.inputs(4, 16, 1024, 1024, 64)).text
+    loop = text.partition("for r1 in range(start + 128, end - 128, 128):")[2]
+    lines = [line.strip() for line in loop.partition("for r1 in range(")[0].splitlines()]
+    kinds = ["wait" if "_wait(" in line else line.split()[0] for line in lines if "mma" in line]
+    assert kinds == ["acc", "nx", "wait"]  # the sum before, scores behind, both when rows are done
+    (exp,) = [i for i, line in enumerate(lines) if "fg_fast_exp2(tl.fma(raw" in line]
+    assert lines.index("acc, nx = warpgroup_mma_wait(num_outstanding=0, deps=(acc, nx,))") > exp
+    assert text.count("fg_fast_exp2(tl.fma(raw") == 3  # the first block, the loop, the last one
+    wide = launch_of(one, one.inputs(4, 16, 1024, 1024, 128)).text  # too few registers
+    assert "nx = " not in wide
 
 
 def test_it_may_be_turned_off_by_the_table() -> None:
@@ -95,7 +124,7 @@ def test_all_three_roles_walk_the_same_blocks() -> None:
 def test_masks_may_be_asked_in_blocks_that_they_cut_alone() -> None:
     edges = replace(GLUON, gluon_edges=True)
     window, plain = fold("window"), fold("plain")
-    text = launch_of(window, window.inputs(4, 16, 1024, 1024, 64), edges).text
+    text = launch_of(window, window.inputs(4, 16, 1024, 1024, 128), edges).text
     (first, second) = [line.strip() for line in text.splitlines() if line.strip()[:4] == "if ("]
     assert first == second and "(0 + om + (r1 + 127) * -1) < 0" in first and " | " in first
     assert "if (" not in launch_of(plain, plain.inputs(4, 16, 1024, 1024, 64), edges).text
