@@ -29,6 +29,7 @@ FAMILIES = sorted(
         "nested",
         "results",
         "template",
+        "sized_template",
     )  # tensors' own methods, helpers
 )
 PRIVATE = {  # what the package itself needs
