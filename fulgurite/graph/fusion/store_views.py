@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from ...core.node import Node
+from ...core.node import Node, toposort
 from ...core.ops.effect import REMAT
 from ...core.ops.movement import PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
@@ -25,7 +25,7 @@ from ..ir.kernel import Cut, Extractor
 from ..ir.queries import is_contraction
 from . import KINDS
 from .build_schedule import Partition, Segment
-from .index_cost import is_concat
+from .index_cost import is_concat, only_chooses
 from .machine import CostTable, spill_time, time_of, work_of
 from .segments import byte_count, memory_of
 
@@ -134,9 +134,14 @@ class _Views:
 
     def text(self, node: Node) -> float:
         """Nanoseconds of compiling: what a kernel computes of a concatenation is written out for
-        each part, and copies of parts are numbers of a table."""
-        readers = [place for place in self.users[node] if place != self.position.get(node)]
-        return max(0, len(_parts(node)) - 2) * len(readers) * self.table.part_ns
+        each part; a kernel that only copies parts has them as numbers of a table."""
+        several = max(0, len(_parts(node)) - 2)
+        readers = [
+            place
+            for place in self.users[node]
+            if several and not only_chooses(toposort([self.segments[place][2][0].body]))
+        ]
+        return several * len(readers) * self.table.part_ns
 
     def saved(self, node: Node) -> float:
         """Nanoseconds that the kernels save that have a value inside, if they read it."""
