@@ -15,23 +15,10 @@ import numpy as np
 
 from ...core import shape as sizes
 from ...core.dtype import DType, array_of_bits, bool_
-from ...core.node import Node, Shape, Size, constant, constant_bits, constant_like
+from ...core.node import Node, Size, constant, constant_bits, constant_like
 from ...core.ops.effect import COPY
-from ...core.ops.elementwise import (
-    BITCAST,
-    CAST,
-    CEIL,
-    EQ,
-    FLOOR,
-    MAX,
-    MIN,
-    MUL,
-    NEG,
-    ROUND,
-    TRUNC,
-    WHERE,
-)
-from ...core.ops.leaf import CONST, IOTA
+from ...core.ops.elementwise import BITCAST, CAST, CEIL, FLOOR, MAX, MIN, MUL, ROUND, TRUNC
+from ...core.ops.leaf import CONST
 from ...core.ops.movement import (
     EXPAND,
     FLIP,
@@ -52,7 +39,7 @@ from ...core.ops.reduce import REDUCE, SCAN, identity_of, reduce_node
 from ...core.rewriting.pattern import constant_op, p, stays_whole
 from ...core.rewriting.rewrite import rewrite
 from ...core.symbolic.sym import varies
-from .laws import SIMPLIFY, a, b, counted, floating, k, m, n, ordered, q, whole, x
+from .laws import SIMPLIFY, a, b, counted, floating, k, m, n, ordered, q, whole
 
 rule = SIMPLIFY.rule
 
@@ -456,40 +443,6 @@ def extreme_of_repetitions(node: Node, a: Node) -> Node | None:
         return None
     shape = tuple([1 if i in repeated else size for i, size in enumerate(wide.shape)])
     return reduce_node(name, expand(a, shape), tuple([i for i in axes if i not in repeated]))
-
-
-@rule(p(REDUCE, p(WHERE, x, a, k)), p(REDUCE, p(NEG, p(WHERE, x, a, k))), when=ordered)
-def sum_of_one_hot(node: Node, x: Node, a: Node, k: Node) -> Node | None:
-    """Zeros but for one element, which a place says, add up to that element."""
-    name, axes = node.arg
-    places, place = x.src if x.op is EQ else (x, x)
-    if places.op is not IOTA:
-        places, place = place, places
-    if name != "add" or places.op is not IOTA or axes != (places.arg[0],) or k.value != 0:
-        return None
-    count, at, value = places.shape[axes[0]], _alike(place, axes[0]), _alike(a, axes[0])
-    if at is None or value is None or not isinstance(count, int) or count < 2:
-        return None
-    zero = constant_bits(k.arg[0], k.dtype, value.shape)
-    low, high = at.bounds or (-1, count)
-    if low < 0 or high >= count:
-        inside = (at < constant_like(count, at)) & (constant_like(-1, at) < at)
-        value = WHERE(inside, value, zero)
-    value, zero = (NEG(value), NEG(zero)) if node.src[0].op is NEG else (value, zero)
-    return value + zero  # 0.0, not -0.0, if that is added to others
-
-
-def _alike(node: Node, axis: int) -> Node | None:
-    """A node with one of the elements along an axis, where it is known that they are alike."""
-    if node.op is CONST:
-        return constant_bits(node.arg[0], node.dtype, _one(node.shape, axis))
-    if node.op is EXPAND and node.src[0].shape[axis] == 1:
-        return expand(node.src[0], _one(node.shape, axis))
-    return None
-
-
-def _one(shape: Shape, axis: int) -> Shape:
-    return (*shape[:axis], 1, *shape[axis + 1 :])
 
 
 def _at_least_one(size: Size) -> bool:
