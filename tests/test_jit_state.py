@@ -515,6 +515,8 @@ def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None
         assert repr(plainly(want)) == repr(plainly(got))
 
 
+# in a `__del__` Python says so and goes on: the next step is as good
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interruption_while_memory_is_written_over_loses_nothing() -> None:
     with fg.config(device="cpu"):
         state = (fg.ones(2_000_000) * 1).realize()

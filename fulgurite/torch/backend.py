@@ -84,18 +84,20 @@ class Decompositions(Mapping[Any, Any]):
 
 
 @functools.cache
-def decompositions() -> dict[Any, Any]:
+def decompositions(before_autograd: bool = False) -> dict[Any, Any]:
     """torch's core ATen decompositions, but for the operators that are lowered as they are.
 
-    Only those behind autograd: `core_aten_decompositions` also lists every composite operator that
-    is loaded, which autograd has decomposed already; to find them takes a tenth of a second.
+    Composite operators, which autograd decomposes, only for graphs `before_autograd` (those of
+    `torch.export`): to list all that are loaded takes a tenth of a second.
     """
     from torch import _decomp
 
-    found = getattr(_decomp, "_core_aten_decompositions_post_autograd", None)
+    table = _decomp.core_aten_decompositions
+    if not before_autograd:
+        table = getattr(_decomp, "_core_aten_decompositions_post_autograd", table)
     return {
         operator: function
-        for operator, function in (found or _decomp.core_aten_decompositions)().items()
+        for operator, function in table().items()
         if not isinstance(operator, torch._ops.OpOverload) or name_of(operator) not in TABLE
     }
 

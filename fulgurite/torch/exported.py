@@ -54,7 +54,7 @@ class Exported(fg.nn.Module):
 
     def __init__(self, program: Any) -> None:
         super().__init__()
-        program = program.run_decompositions(decompositions())
+        program = program.run_decompositions(decompositions(before_autograd=True))
         self._spec, self._signature = program.call_spec, program.graph_signature
         self._graph = program.graph_module.graph
         self._nodes = [n for n in self._graph.nodes if n.op == "call_function" and not _is_aside(n)]
