@@ -67,7 +67,10 @@ TINY = GpuTable(
     sort_run=4, segment_block=4, row_peel=2, row_walk=1, streaming=True, short_functions=True,
     unrolled_blocks=4, stream_fast_exp=True, gluon=False, gluon_stream=False,
 )  # fmt: skip
-FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 100.0, 6e4, 1e30, np.inf, np.nan)
+FLOATS = (
+    0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 89.0, 100.0, -100.0, 6e4, 1e30, np.inf,
+    -np.inf, np.nan,
+)  # fmt: skip
 
 
 def numbers(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, index: bool) -> Array:

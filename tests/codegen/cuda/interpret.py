@@ -159,7 +159,6 @@ def _dot(create: Any) -> Any:
 
 
 _MACHINE_CODE: dict[str, Any] = {  # NumPy in the place of machine code
-    "fg_exp_of_float32": _elementwise(np.exp),
     "fg_rsqrt_of_float32": _elementwise(special.rsqrt),
     "fg_with_sign": _elementwise(np.copysign),
     "fg_exp2": _elementwise(np.exp2),

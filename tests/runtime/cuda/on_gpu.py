@@ -155,7 +155,7 @@ import fulgurite as fg
 import ml_dtypes
 bf16 = ml_dtypes.bfloat16
 gpu, table = Gpu(), replace(HOPPER, short_functions=True)
-def run(build, word, *arrays, out="float32"):
+def run(build, word, *arrays, out="float32", table=table):
     (item,) = scheduled(build, tuple((a.shape, "float32") for a in arrays)).items
     made = rendered(item.kernel, table)
     assert word in made.launches[0].text, made.launches[0].text
@@ -175,6 +175,12 @@ with np.errstate(all="ignore"):
     signs = np.signbit(got) == np.signbit(x)
     print("tanh:", len(x), "numbers, at most", float(ulp.max()), "ulp at", float(x[fine][ulp.argmax()]),
           "; NaN as NumPy:", bool((np.isnan(got) == np.isnan(want)).all()), "; signs:", bool(signs[fine].all()))
+    got, want = run(fg.exp, "fg_exp(", x, table=HOPPER), np.exp(x.astype(np.float64))
+    fine = want.astype(np.float32) < np.inf
+    ulp = np.abs(got[fine] - want[fine]) / np.spacing(want[fine].astype(np.float32))
+    same = np.array_equal(np.isfinite(got), np.isfinite(want.astype(np.float32)))
+    print("exp:", "at most", float(ulp.max()), "ulp at", float(x[fine][ulp.argmax()]), "; finite, NaN where exp is:",
+          same, bool((np.isnan(got) == np.isnan(want)).all()))
     def apart(got, want):
         rounded = want.astype("float32").astype(bf16).astype("float32")
         ok = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
