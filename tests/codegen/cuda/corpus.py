@@ -68,7 +68,7 @@ TINY = GpuTable(
     unrolled_blocks=4, stream_fast_exp=True, gluon=False, gluon_stream=False,
 )  # fmt: skip
 FLOATS = (
-    0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 89.0, 100.0, -100.0, 6e4, 1e30, np.inf,
+    0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 95.0, 100.0, -100.0, 6e4, 1e30, np.inf,
     -np.inf, np.nan,
 )  # fmt: skip
 
