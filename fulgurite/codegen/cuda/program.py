@@ -117,6 +117,7 @@ class TileProgram:
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
         self.levels = fold_levels(self.order)
         self.behind = self._behind_products()
+        self.read_again = self._read_again()
         self.wide = any(self._is_far(n) for n in self.order if n.op in (LOAD, STORE))
         self.index_type = "tl.int64" if self.wide else "tl.int32"
         self.numbers: dict[int, str] = {}
@@ -137,6 +138,22 @@ class TileProgram:
             if node.op is FOLD or not found.isdisjoint(node.src):
                 found.add(node)
         return frozenset(found)
+
+    def _read_again(self) -> frozenset[Node]:
+        """Loads that stand in several loops: all but the first find them in the L2 cache."""
+        loops: dict[Node, set[Hashable]] = {}
+        for root in [*[n for n in self.order if n.op is FOLD], *self.roots]:
+            folded = (root.arg[1], self.levels[root]) if root.op is FOLD else ()
+            waiting, seen = [*root.src], set[Node]()
+            while waiting:
+                node = waiting.pop()
+                if node not in seen and node.op is not FOLD:
+                    seen.add(node)
+                    waiting += node.src
+            for node in seen:
+                if node.op is LOAD and self.free[node] & self.looped:
+                    loops.setdefault(node, set()).add(folded)
+        return frozenset([node for node, found in loops.items() if len(found) > 1])
 
     def _loops(self, axis: int) -> bool:
         """True if a folded axis is a loop: one that a block does not hold whole."""
@@ -553,6 +570,10 @@ class TileProgram:
         return f"{values[0]} * {name}s * {name}"
 
     def _load(self, node: Node, scope: Scope) -> str:
+        return from_memory(self._read(self._loaded(node, scope)), self.dtypes[node.arg[0]])
+
+    def _loaded(self, node: Node, scope: Scope) -> str:
+        """What is in memory, in the dtype that it has there."""
         param, index, conditions = node.arg
         axes = self.free[node]
         sources = sources_of(index)
@@ -568,9 +589,10 @@ class TileProgram:
         mask = self._mask(axes, conditions, node, scope)
         self.uniform = frozenset()
         extra = f", mask={mask}, other=0" if mask else ""
-        if self.tiling.streaming and axes >= self.parallel and not sources:
+        once = axes >= self.parallel and not sources and node not in self.read_again
+        if self.tiling.streaming and once:
             extra += ', eviction_policy="evict_first"'
-        return from_memory(self._read(f"tl.load(p{param} + {place}{extra})"), self.dtypes[param])
+        return f"tl.load(p{param} + {place}{extra})"
 
     def _read(self, text: str) -> str:
         """What is read, as it is computed with."""

@@ -104,6 +104,7 @@ class GpuTable:
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
+    gluon_epilogue_registers: int = 56  # of a thread, beside sums and what was read a step ahead
     gluon_store: bool = True  # results by the copy engine, where they are memory as it is
     gluon_streamk: bool = True  # steps of K shared out between all processors
     flags: int = 1024  # programs of a launch that may wait for each other
@@ -116,14 +117,13 @@ class GpuTable:
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
     stream_fast_exp: bool = True  # exp by `ex2.approx` where weights are rounded to 16 bits
-    stream_brief_scores: bool = False  # FMAs, distances without conversions, `tanh.approx`
+    stream_brief_scores: bool = True  # FMAs, distances without conversions, `tanh.approx`
     warpgroup_rows: int = 64  # of scores and sums
     gluon_stream: bool = True  # Hopper's own form: gluon/stream.py
     gluon_edges: bool = True  # masks only in blocks that they cut
     gluon_block: int = 128  # streamed elements of its blocks; half of it beyond 128 columns
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
-    gluon_ahead_registers: float = 0  # of a thread, for two blocks of scores (192 for heads of 64)
     gluon_scale: bool = True  # a factor of all scores is for their largest, and for exp's argument
     gluon_persistent: bool = True  # programs walk tiles: copies of the next are on their way
     gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by walking pairs
@@ -133,7 +133,7 @@ class GpuTable:
     sums_threads: tuple[int, int] = (240, 24)  # registers of threads that multiply, and that copy
     sums_buffers: int = 3
     sums_shared: int = 224_000  # bytes of a program's factors
-    gluon_one_pass: bool = False  # all of them in one pass: gluon/one_pass.py
+    gluon_one_pass: bool = True  # all in one pass, where order is free: gluon/one_pass.py
     one_pass_slots: int = 2  # blocks of weights that wait for the transposed sum
     one_pass_width: int = 64  # columns of that, at most
     one_pass_registers: int = 176  # of a thread of rows, for its sums, scores and weights

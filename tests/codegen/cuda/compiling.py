@@ -76,8 +76,7 @@ def main() -> None:
             known = set()
             table = HOPPER if capability == 90 else in_plain_triton(HOPPER)
             if name.startswith("gluon"):
-                table = replace(GLUON, stream_brief_scores=True, gluon_one_pass=True)
-                table = replace(table, gluon_persistent=name.endswith("walking"))
+                table = replace(GLUON, gluon_persistent=name.endswith("walking"))
             for item in scheduled(build, inputs).items:
                 made_of = rendered(item.kernel, table)
                 if name == "variable":  # its value is read before the branch

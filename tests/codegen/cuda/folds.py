@@ -11,10 +11,7 @@ import numpy as np
 import fulgurite as fg
 from fulgurite.codegen.cuda.tiling import HOPPER
 
-GLUON = replace(
-    HOPPER, gluon_stream=True, gluon_sums=True, stream_fast_exp=True, stream_brief_scores=True,
-    gluon_one_pass=True, gluon_ahead_registers=192,
-)  # fmt: skip
+GLUON = replace(HOPPER, gluon_stream=True, gluon_sums=True, stream_fast_exp=True)
 Array = np.ndarray[Any, Any]
 
 

@@ -14,7 +14,7 @@ Gluon has no interpreter: correctness is shown on a GPU (tests/codegen/cuda/time
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....core.dtype import DType, bfloat16, float16, float32
@@ -60,10 +60,15 @@ class GluonTile:
         return min(64, self.columns)
 
     @property
+    def owned(self) -> int:
+        """Registers of a program."""
+        return 65536 // self.programs
+
+    @property
     def registers(self) -> int:
         """Of a thread on average, if several programs share a processor; else 0."""
         threads = 32 * (self.warps * self.turns + 4)  # copying warps come by four
-        return 65536 // self.programs // threads // 8 * 8 if self.programs > 1 else 0
+        return self.owned // threads // 8 * 8 if self.programs > 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +400,33 @@ class GemmProgram(TileProgram):
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
         self.turning = False  # are places at hand those of loads of 16 bytes a thread?
+        self.fetching = False  # are loads begun, not read?
         super().__init__(above, dtypes, places, tiling)
+        read = [n for n in self.order if n.op is LOAD and not n.src and self._is_read(n)]
+        self.scalars = [n for n in read if not self.free[n]]
+        self.fetched = self._prefetched([n for n in read if self.free[n] & {self.m, self.n}])
+
+    def _prefetched(self, read: Sequence[Node]) -> list[Node]:
+        """Loads of the epilogue that are on their way before they are needed, as registers allow.
+
+        Those of the first columns are begun before the loop over K, others a step ahead. Where
+        results do not leave by the copy engine nothing stands between a load and its wait.
+        """
+        if not self.plan.stored:
+            return []
+        found, tile = [], self.plan.tile
+        threads = 32 * tile.warps * tile.turns
+        owned = (tile.owned - 128 * self.plan.registers) // threads
+        sums = tile.rows * tile.columns // (32 * tile.warps)
+        left = (min(owned, 255) - sums - self.table.gluon_epilogue_registers) // 2
+        for load in sorted(read, key=lambda n: -len(self.free[n] & {self.m, self.n})):
+            elements = tile.step // 4  # of a thread in a row of accumulators
+            if self.free[load] >= {self.m, self.n}:
+                elements = tile.rows * tile.step // (32 * tile.warps)
+            left -= elements * self.dtypes[load.arg[0]].itemsize // 4
+            if left >= 0:
+                found.append(load)
+        return found
 
     # --- the epilogue ----------------------------------------------------------------------------
 
@@ -428,10 +459,20 @@ class GemmProgram(TileProgram):
 
     def _load(self, node: Node, scope: Scope) -> str:
         """Elements for each of the results are read by 16 bytes and then go where those are."""
-        self.turning = bool(self.plan.stored) and self.free[node] >= {self.m, self.n}
+        self.turning = self._is_turned(node)
         text = super()._load(node, scope)
         self.turning = False
         return text
+
+    def _loaded(self, node: Node, scope: Scope) -> str:
+        for name, known in (("u", self.scalars), ("f", self.fetched)):
+            if node in known and not self.fetching:
+                return f"{name}{known.index(node)}"
+        return super()._loaded(node, scope)
+
+    def _is_turned(self, load: Node) -> bool:
+        """True if a load has another layout than results."""
+        return bool(self.plan.stored) and self.free[load] >= {self.m, self.n}
 
     def _read(self, text: str) -> str:
         return f"gl.convert_layout({text}, L)" if self.turning else text
@@ -444,6 +485,10 @@ class GemmProgram(TileProgram):
         number = 2 + list(self.plan.stored).index(store)
         batches = [f"b{place}" for place in range(len(self.problem.batch))]
         tile = self.plan.tile
+        if store is next(iter(self.plan.stored)):  # the barrier behind it also keeps `ptxas` from
+            # making wgmma wait for each other
+            pending = (self.plan.staged - 1) * len(self.plan.stored)
+            scope.say(f"tma.store_wait(pendings={pending})")
         scope.say(f"s{number}.reshape([{tile.rows}, {tile.step}])"
                   f".store({to_memory(value, self.dtypes[store.arg[0]])})")  # fmt: skip
         scope.say("fence_async_shared()")
@@ -452,29 +497,43 @@ class GemmProgram(TileProgram):
     def _epilogue(self) -> list[str]:
         """The lines that store what is computed from some columns of the accumulators."""
         top = Scope(None, {}, 1)
-        stored = len(self.plan.stored)
-        if stored:  # the barrier behind it also keeps `ptxas` from making wgmma wait for each other
-            top.say(f"tma.store_wait(pendings={(self.plan.staged - 1) * stored})")
+        self._say_places(top)
+        self._emit_roots(top)
+        return top.lines
+
+    def _say_places(self, scope: Scope) -> None:
+        """The places of some columns of a tile, in both layouts."""
         turned = bool(self.plan.stored and _read_beside(self.plan))
         for self.turning in (False, True)[: 1 + turned]:
             for axis in (self.m, self.n):
-                self._tile_axis(top, axis, "")
+                self._tile_axis(scope, axis, "")
         self.turning = False
         for place, axis in enumerate(self.problem.batch):
-            top.say(f"a{axis} = b{place}{'.to(tl.int64)' if self.wide else ''}")
-        self._emit_roots(top)
+            scope.say(f"a{axis} = b{place}{'.to(tl.int64)' if self.wide else ''}")
+
+    def _fetch(self, loads: Sequence[Node], names: str) -> list[str]:
+        """The lines that begin some loads."""
+        top = Scope(None, {}, 1)
+        self.fetching = True
+        if names == "f":
+            self._say_places(top)
+        for number, load in enumerate(loads):
+            self.turning = self._is_turned(load)
+            top.say(f"{names}{number} = {self._loaded(load, top)}")
+        self.turning = self.fetching = False
         return top.lines
 
     # --- the whole -------------------------------------------------------------------------------
 
     def text(self, maps: Sequence[Argument]) -> Launch:
         """The text with its grid and arguments."""
-        body, tile, sizes = self._epilogue(), self.plan.tile, self.sizes
+        scalars = self._fetch(self.scalars, "u")
+        body, tile, sizes = _Epilogue(self._epilogue(), self._fetches()), self.plan.tile, self.sizes
         ragged = {axis: self._number(sizes[axis])
                   for axis in (self.m, self.n) if self._is_ragged(axis)}  # fmt: skip
         self.inside = True
-        ragged = ragged if any("mask=" in line for line in body) else {}
-        inner = self._epilogue() if ragged else []
+        ragged = ragged if any("mask=" in line for line in (*body.lines, *body.fetch)) else {}
+        inner = _Epilogue(self._epilogue(), self._fetches()) if ragged else None
         down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
         tiles = self.plan.tiles
         numbers = {
@@ -487,11 +546,18 @@ class GemmProgram(TileProgram):
         given = [*maps, *walk, *arguments]
         ends = ragged.get(self.m), ragged.get(self.n)
         names = [a.name for a in arguments], [a.name for a in walk]
-        lines = _Text(self.plan, *names, ends).lines(body, inner)
-        text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
+        lines = _Text(self.plan, *names, ends, scalars, len(self.fetched)).lines(body, inner)
+        text = definitions("\n".join(body.lines)) + "\n".join(lines) + "\n"
         text = source.with_variables(text, arguments)
         grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
         return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers)
+
+    def _fetches(self) -> list[str]:
+        """The lines that begin the loads of some columns."""
+        if not self.fetched:
+            return []
+        names = ", ".join([f"f{number}" for number in range(len(self.fetched))])
+        return [*self._fetch(self.fetched, "f"), f"    return {names}"]
 
     def _arguments(self) -> list[Argument]:
         """What the epilogue reads and writes, and its numbers."""
@@ -516,13 +582,23 @@ class GemmProgram(TileProgram):
         return seen
 
 
+@dataclass(frozen=True, slots=True)
+class _Epilogue:
+    """The lines that store some columns, and those that begin their loads."""
+
+    lines: Sequence[str]
+    fetch: Sequence[str]
+
+
 class _Text:
     """The parts of the text that are the same for every epilogue."""
 
     def __init__(
         self, plan: GluonPlan, names: Sequence[str], walk: Sequence[str],
-        ends: tuple[str | None, str | None],
+        ends: tuple[str | None, str | None], scalars: Sequence[str], fetched: int,
     ) -> None:  # fmt: skip
+        self.scalars = scalars  # lines that read numbers of all tiles
+        self.fetched = range(fetched)  # loads that are begun ahead
         self.plan, self.tile = plan, plan.tile
         self.ends = ends  # of rows and columns that the last tiles overhang
         self.names, self.walk = list(names), list(walk)
@@ -532,13 +608,20 @@ class _Text:
         self.partials = ["parts", "flags"] if plan.streamed else []
         self.staging = [*self.results, *[f"s{2 + i}" for i in range(len(plan.stored))]]
 
-    def lines(self, epilogue: Sequence[str], inside: Sequence[str]) -> list[str]:
+    def lines(self, epilogue: _Epilogue, inside: _Epilogue | None) -> list[str]:
         """All functions, the kernel last; `inside` is the epilogue of tiles that need no masks."""
         layouts = ["L: gl.constexpr", "B: gl.constexpr"]
-        given = ", ".join(["acc", "om", "on", *self.batches, *self.staging, *self.names, *layouts])
-        found = ["@gluon.jit", f"def epilogue({given}):", *epilogue, "", ""]
-        if inside:
-            found += ["@gluon.jit", f"def inside({given}):", *inside, "", ""]
+        places = ["om", "on", *self.batches]
+        read = [f"f{number}" for number in self.fetched]
+        read += [f"u{number}" for number in range(len(self.scalars))]
+        given = ", ".join(["acc", *places, *self.staging, *self.names, *read, *layouts])
+        found = []
+        for name, one in (("epilogue", epilogue), ("inside", inside)):
+            if one is not None:
+                found += ["@gluon.jit", f"def {name}({given}):", *one.lines, "", ""]
+            if one is not None and one.fetch:
+                head = f"def {name}_loads({', '.join([*places, *self.names, *layouts])}):"
+                found += ["@gluon.jit", head, *one.fetch, "", ""]
         found += self._partials() if self.plan.streamed else []
         return [*found, *_HALVES, *self._producer(), *self._consumer(), *self._kernel()]
 
@@ -635,6 +718,7 @@ class _Text:
         wide = f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
         wait, pass_on = _TURNS if tile.turns > 1 else ([], [])
         body = [
+            *([] if self.plan.streamed else self._branches(self._fetch_first)),
             f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)", *wait,
             f"        for k in range(k0, k1, {tile.depth}):", *self._ring(),
             "            mbarrier.wait(ready.index(slot), phase)",
@@ -653,7 +737,7 @@ class _Text:
             f"    C: gl.constexpr = {self._fragment(tile.columns)}",
             f"    L: gl.constexpr = {self._fragment(tile.step) if self.plan.stored else wide}",
             f"    B: gl.constexpr = {wide}",
-            *self._walking(tile.turns > 1), *body,
+            *self.scalars, *self._walking(tile.turns > 1), *body,
             *(["    tma.store_wait(pendings=0)"] if self.plan.stored else []), "", "",
         ]  # fmt: skip
 
@@ -682,17 +766,35 @@ class _Text:
         ]  # fmt: skip
 
     def _stored_tile(self) -> list[str]:
-        tile = self.tile
-        firsts = zip(("om", "on"), (tile.rows, tile.columns), self.ends, strict=True)
+        return self._branches(lambda function: [
+            *(self._fetch_first(function) if self.plan.streamed else []),
+            *self._steps("acc", 0, self.tile.columns, function),
+        ])  # fmt: skip
+
+    def _branches(self, lines: Callable[[str], list[str]]) -> list[str]:
+        """Lines for tiles that overhang, and for others."""
+        firsts = zip(("om", "on"), (self.tile.rows, self.tile.columns), self.ends, strict=True)
         tests = [f"{first} + {length} <= {end}" for first, length, end in firsts if end]
         if not tests:
-            return self._steps("acc", 0, tile.columns, "epilogue")
+            return lines("epilogue")
         branches = {f"if {' and '.join(tests)}:": "inside", "else:": "epilogue"}
         found = []
         for test, function in branches.items():
-            steps = self._steps("acc", 0, tile.columns, function)
-            found += [f"        {test}", *[f"    {line}" for line in steps]]
+            inner = [f"    {line}" for line in lines(function)]
+            found += [f"        {test}", *inner] if inner else []
         return found
+
+    def _fetch_first(self, function: str) -> list[str]:
+        """Begin the loads of the first columns."""
+        return self._fetch(function, 0)
+
+    def _fetch(self, function: str, first: int) -> list[str]:
+        """Begin the loads of some columns, if there are such loads."""
+        if not self.fetched:
+            return []
+        names = ", ".join([f"f{first}_{number}" for number in self.fetched])
+        given = ", ".join(["om", f"on + {first}", *self.batches, *self.names, "L", "B"])
+        return [f"        {names} = {function}_loads({given})"]
 
     def _steps(self, name: str, first: int, columns: int, function: str) -> list[str]:
         """The epilogue of some columns: of halves, until they are few enough."""
@@ -707,14 +809,20 @@ class _Text:
         place = f"{first // self.tile.step % max(1, self.plan.staged)}"
         if self.tile.turns > 1:
             place = f"W * {self.plan.staged} + {place}"
-        staging = [*self.results, *[f"s{d[1:]}b.index({place})" for d in self.results]]
-        given = ", ".join(["om", f"on + {first}", *self.batches, *staging, *self.names, "L", "B"])
         part = f"gl.convert_layout({name}, L)"
         if function == "keep":
             return [f"        keep({part}, parts, p, {first}, L)"]
         if self.plan.streamed:
             part = f"gather({part}, parts, q0, p, {first}, L)"
-        return [f"        {function}({part}, {given})"]
+        staging = [*self.results, *[f"s{d[1:]}b.index({place})" for d in self.results]]
+        read = [f"f{first}_{number}" for number in self.fetched]
+        read += [f"u{number}" for number in range(len(self.scalars))]
+        given = ", ".join(
+            ["om", f"on + {first}", *self.batches, *staging, *self.names, *read, "L", "B"]
+        )
+        following = first + self.tile.step
+        ahead = self._fetch(function, following) if following < self.tile.columns else []
+        return [*ahead, f"        {function}({part}, {given})"]
 
     def _partials(self) -> list[str]:
         """Functions by which partial tiles are kept in the workspace, and added up in order."""

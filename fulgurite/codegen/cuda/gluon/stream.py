@@ -57,7 +57,6 @@ class GluonStreamPlan:
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
     persistent: bool  # do programs walk tiles?
-    ahead: bool  # are scores of the next block on their way while a block is taken in?
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -80,10 +79,7 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    needed = width / 2 + block + block / 4  # sums, scores of two blocks, weights
-    ahead = needed <= table.gluon_ahead_registers
-    registers = table.sums_threads if ahead else table.gluon_stream_registers
-    how = registers, walked_together(problem, table) > 0, ahead
+    how = table.gluon_stream_registers, walked_together(problem, table) > 0
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -273,8 +269,7 @@ class GluonStream(GluonProgram):
     def _consumed(self) -> list[str]:
         """What a warpgroup does: the first block, the loop, the stores."""
         top = Scope(None, {}, 1)
-        found = [*(self._ahead(top) if self.plan.ahead else self._behind(top))]
-        found += roles.last_sum(self.plan)
+        found = [*self._blocks(top), *roles.last_sum(self.plan)]
         top.lines.clear()
         for number, state in enumerate(self.problem.states):
             if state is not self._sum.state:
@@ -286,17 +281,13 @@ class GluonStream(GluonProgram):
                 self._store(store, self._value(store.src[0], top), top)
         return found + top.lines
 
-    def _first(self, top: Scope) -> list[str]:
-        """The first block of a tile, which nothing is repaired for."""
+    def _blocks(self, top: Scope) -> list[str]:
+        """Scores of a block are multiplied beside the sum of the one before, then taken in."""
         peeled = Scope(top, {self.n: 1}, 1)
         self._rows(peeled, first=True)
-        found = ["    r1 = start", *top.lines, *peeled.lines]
+        head = [*roles.first_scores(self.plan), "    r1 = start", *top.lines, *peeled.lines]
         top.lines.clear()
-        return [*found, "    packed = gl.convert_layout(weights, LP)"]
-
-    def _behind(self, top: Scope) -> list[str]:
-        """Scores of a block are multiplied beside the sum of the one before, then taken in."""
-        head = [*roles.first_scores(self.plan), *self._first(top)]
+        head += ["    packed = gl.convert_layout(weights, LP)"]
         head += [f"    if start + {self.plan.block} < end:"]
         head += roles.keys_there(self.plan, "it + 1", 2)
         inner = top.loop(self.n, 2)
@@ -309,32 +300,6 @@ class GluonStream(GluonProgram):
             f"    for r1 in range(start + {self.plan.block}, end, {self.plan.block}):",
             *roles.scores(self.plan), *before, *roles.summed(self.plan), *inner.lines,
             "        packed = gl.convert_layout(weights, LP)", "        it += 1",
-        ]  # fmt: skip
-
-    def _ahead(self, top: Scope) -> list[str]:
-        """Scores of the next block and the sum of the one before are multiplied meanwhile."""
-        block = self.plan.block
-        head = [*roles.first_two_scores(self.plan), *self._first(top)]
-        head += roles.second_scores(self.plan)
-        texts = []
-        for number in (2, 3):
-            inner = Scope(top, {self.n: number}, 2)
-            self._rows(inner, first=False)
-            taken = list(inner.lines)
-            inner.lines.clear()
-            self._repaired(inner)
-            texts.append((taken, list(inner.lines)))
-        (taken, repaired), (last, ended) = texts
-        packed = ["        packed = gl.convert_layout(weights, LP)", "        it += 1"]
-        return [
-            *head, *top.lines,
-            f"    for r1 in range(start + {block}, end - {block}, {block}):",
-            *roles.next_scores(self.plan), *taken, *roles.both_there(self.plan), *repaired,
-            *packed, "        sc = nx",
-            f"    tail = start + (end - 1 - start) // {block} * {block}",
-            # the assembler keeps products asynchronous in a loop of one step, not in a branch
-            f"    for r1 in range(gl.maximum(tail, start + {block}), end, {block}):",
-            *roles.sum_before(self.plan), *last, *roles.sum_there(self.plan), *ended, *packed,
         ]  # fmt: skip
 
     def text(self) -> Launch:
