@@ -27,6 +27,7 @@ from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
 from ...core.ops.indexing import SCATTER, gather
 from ...core.ops.leaf import CONST, PARAM, SINK, iota, param
 from ...core.ops.movement import RESHAPE, reshape
+from ...core.ops.reduce import REDUCE
 from ...core.ops.update import UPDATE, box, starts_of
 from ...core.passes import Retry
 from ...core.rewriting.substitute import substitute
@@ -226,10 +227,18 @@ def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> N
 
 
 def _ready(part: Node, memory: Node) -> Node:
-    """A part that can be stored over memory: computed before if it reads it, or could fail."""
-    order = toposort([part])
-    safe = all(n.op.family in _SAFE or n.op is CONTIGUOUS for n in order)
-    return part if safe and memory not in order else CONTIGUOUS(part)
+    """A part that can be stored over memory: computed before if it reads it, or could fail.
+
+    A reduction is a kernel before in any case, so what it reads does not count.
+    """
+    waiting, seen = [part], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen and node.op is not CONTIGUOUS and node.op is not REDUCE:
+            seen.add(node)
+            waiting += node.src
+    safe = all(n.op.family in _SAFE for n in seen)
+    return part if safe and memory not in toposort([part]) else CONTIGUOUS(part)
 
 
 def _checked(link: Node) -> Node:

@@ -178,3 +178,11 @@ def test_an_update_that_follows_from_another_one_is_computed_once() -> None:
     found = donated(first, second, total(EXPAND(row, arg=(5, 8))), pairs=((0, 0), (1, 1)))
     assert sorted(kinds(found)) == ["assign", "assign", "reduce", "reduce"]
     assert params_written(found.aliases) == [0, 1]
+
+
+def test_parts_of_a_reduction_are_stored_from_where_it_is() -> None:
+    wide = param(2, (16, 8), float32)
+    sums = ADD(reshape(REDUCE(wide, arg=("add", (1,))), (2, 8)), reshape(ROW, (1, 8)))
+    first, second = (shrink(sums, ((n, n + 1), (0, 8))) for n in range(2))
+    found = donated(update(update(X, first, (7, 0), (1, 1)), second, (3, 0), (1, 1)), sums)
+    assert kinds(found) == ["reduce", "assign", "assign"]
