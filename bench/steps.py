@@ -355,6 +355,8 @@ def one(asked: argparse.Namespace) -> None:
     name, system = asked.one.split(":")
     if asked.table:
         use_table(asked.table)
+    if asked.rate:
+        RATES[name] = asked.rate
     size, device = sizes[name], asked.device
     made = ours(name, size, device) if system == "ours" else torch_step(name, size, device, system)
     if asked.curve:
@@ -384,6 +386,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="our slowest kernels and lines")
     parser.add_argument("--branches", default="", help="branches of our graphs to try, as 1,4,8")
     parser.add_argument("--curve", type=int, default=0, help="losses of so many steps")
+    parser.add_argument("--rate", type=float, default=0, help="learning rate of all (the model's)")
     parser.add_argument("--table", default="", help="fields of GpuTable for ours, as a=1,b=True")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
@@ -422,6 +425,7 @@ def _made(
     command += ["--profile"] if asked.profile else []
     command += ["--branches", asked.branches] if asked.branches else []
     command += ["--curve", str(asked.curve)] if asked.curve else []
+    command += ["--rate", str(asked.rate)] if asked.rate else []
     command += ["--table", asked.table] if asked.table else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
