@@ -100,6 +100,8 @@ class GpuTable:
     flag_ns: float = 1000.0  # until a program knows of another's partial tile
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel
     epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
+    epilogue_operations: tuple[float, float, float] = 150.0, 46.0, 25.0  # of it in a ns: by two
+    # warpgroups, by one of two programs, by one of two consumers that take turns
     launch_ns: float = 8000.0  # until a kernel in a graph moves as much
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine

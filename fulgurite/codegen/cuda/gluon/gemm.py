@@ -4,10 +4,10 @@ In: a `GemmProblem`. Out: a `Launch`, or None where the form does not fit and `t
 Every multiprocessor has one program, or two, that walks tiles of the result. One warp copies blocks
 of both operands to a ring in shared memory (`cp.async.bulk.tensor`): a software pipeline.
 Two warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the buffer
-back: together, or a tile each in turns (ping-pong), the epilogue of one beside the loop of
-the other. An operand that runs the other way in memory is transposed by its descriptor. The
-epilogue is the kernel's own body, some columns at a time; results leave by the copy engine too, or
-by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are shared out
+back: together, or, where epilogues are short, a tile each in turns (ping-pong), the epilogue of
+one beside the loop of the other. An operand that runs the other way in memory is transposed by its
+descriptor. The epilogue is the kernel's own body, some columns at a time; results leave by the copy
+engine too, or by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are shared out
 (stream-K). Decision 0068 has the forms; one cost chooses. Sizes and strides are run-time numbers.
 Gluon has no interpreter: correctness is shown on a GPU (tests/codegen/cuda/time_products.py).
 """
@@ -48,6 +48,7 @@ class GluonTile:
     share: float  # of the tensor cores' rate that it reaches, as measured or guessed
     turns: int = 1  # consumers that take tiles in turns: the epilogue of one beside another's loop
     programs: int = 1  # for each processor
+    narrow: bool = field(default=False, kw_only=True)  # fewer columns of the epilogue at a time
 
     @property
     def warps(self) -> int:
@@ -57,7 +58,7 @@ class GluonTile:
     @property
     def step(self) -> int:
         """Columns of the epilogue at a time."""
-        return min(64, self.columns)
+        return min(32 if self.narrow else 64, self.columns)
 
     @property
     def owned(self) -> int:
@@ -120,7 +121,9 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
     )  # fmt: skip
     if streamed:
         plan = replace(plan, streamed=_programs(problem, tile, table))
-    return _stored_by_engine(plan, table) if table.gluon_store else plan
+    # arithmetic on accumulators of several consumers is behind a change of layout: else `ptxas` of
+    # Triton 3.6 makes each wgmma wait for the one before (C7514)
+    return _stored_by_engine(plan, table) if table.gluon_store and not tile.narrow else plan
 
 
 def _programs(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
@@ -147,8 +150,8 @@ def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
         room = (room + table.shared_kept) // tile.programs - table.shared_kept
     ring = tile.buffers * (tile.rows + tile.columns) * tile.depth * _WIDTH
     block = tile.rows * tile.step
-    turned = max([n.dtype.itemsize for n in _read_beside(plan)], default=0)  # between layouts
-    room -= ring + tile.turns * block * turned + 16 * (tile.buffers + 8)
+    read = [n.dtype.itemsize for n in _read_per_result(plan.problem)]  # and moved between layouts
+    room -= ring + tile.turns * block * max(read, default=0) + 16 * (tile.buffers + 8)
     staged = room // (tile.turns * block * _WIDTH * len(specs))
     most = tile.columns // tile.step
     return replace(plan, stored=specs, staged=min(most, staged)) if staged > 0 else plan
@@ -190,9 +193,8 @@ def _described(
     )  # fmt: skip
 
 
-def _read_beside(plan: GluonPlan) -> list[Node]:
+def _read_per_result(c: GemmProblem) -> list[Node]:
     """Loads of the epilogue that have elements for each of the results."""
-    c = plan.problem
     inside = {c.fold, *c.fold.slice}
     read = [n for n in c.order if n.op is LOAD and n not in inside]
     return [n for n in read if c.free[n] >= {*c.rows, *c.columns}]
@@ -211,7 +213,10 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool]
     """
     if problem.batches * problem.m * problem.n * problem.k < table.gluon_least:
         return None
-    every = [tile for tile in tiles_of(table) if tile.turns == 1 or _is_rounded(problem, table)]
+    every = tiles_of(table)
+    if not _is_rounded(problem, table):
+        few = len(_read_per_result(problem)) <= 1  # what tiles read besides is beside other tiles
+        every = [replace(tile, narrow=tile.turns > 1) for tile in every if few or tile.turns == 1]
     ways = [(tile, False) for tile in every if 2 * tiles_in(problem, tile) >= table.processors]
     ways += [(tile, True) for tile in every if _programs(problem, tile, table)]
     if ways:
@@ -226,11 +231,7 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool]
 
 
 def _is_rounded(problem: GemmProblem, table: GpuTable) -> bool:
-    """True if results are the product as it is, only rounded, for the copy engine.
-
-    Where two consumers compute with accumulators, `ptxas` makes every wgmma wait for the one before
-    (C7514), which halves the rate.
-    """
+    """True if results are the product as it is, only rounded, for the copy engine."""
 
     def rounded_from(store: Node) -> Node:
         (node,) = store.src[:1]
@@ -259,14 +260,16 @@ def block_ns(tile: GluonTile, table: GpuTable) -> float:
 def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: GpuTable) -> float:
     """What a product takes with a tile: rounds of tiles, or of blocks of K that are shared out.
 
-    Epilogues count where nothing runs beside them; those who share a tile keep partial sums, and
-    one adds them up.
+    Epilogues count where nothing runs beside them, or where they take longer than that; those who
+    share a tile keep partial sums, and one adds them up.
     """
     blocks, tiles = -(-problem.k // tile.depth), tiles_in(problem, tile)
     loop_ns = block_ns(tile, table)
     area = tile.rows * tile.columns
     stored = sum([problem.dtypes[n.arg[0]].itemsize for n in problem.stores])
     store_ns = area * stored / table.result_rate
+    whole, paired, in_turns = table.epilogue_operations
+    ops = area * _operations(problem)
     if streamed:
         programs = _programs(problem, tile, table)
         rounds = max(0, tiles // programs - 1)
@@ -274,11 +277,29 @@ def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: Gpu
         sharing = 1 + -(-blocks // each)  # programs of a tile, at most
         partial_ns = table.flag_ns + sharing * area * float32.itemsize / table.partial_rate
         steps = rounds * blocks + each / table.streamk_share
-        return float(steps * loop_ns + -(-tiles // programs) * store_ns + partial_ns)
+        last_ns = store_ns + ops / (paired if tile.programs > 1 else whole)
+        return float(steps * loop_ns + -(-tiles // programs) * last_ns + partial_ns)
     rounds = -(-tiles // (table.processors * tile.programs))
-    if tile.turns * tile.programs > 1:
-        return float(rounds * max(blocks * loop_ns, store_ns) + store_ns)
-    return float(rounds * (blocks * loop_ns + store_ns))
+    whole_ns = blocks * loop_ns
+    if tile.turns > 1:
+        last_ns = max(store_ns, ops / in_turns)
+        return float(rounds * max(whole_ns, (whole_ns + last_ns) / 2) + last_ns)
+    if tile.programs > 1:
+        last_ns = max(store_ns, ops / paired)
+        return float(rounds * max(whole_ns, whole_ns / 2 + last_ns) + last_ns)
+    return float(rounds * (whole_ns + store_ns + ops / whole))
+
+
+def _operations(problem: GemmProblem) -> int:
+    """Of an epilogue, for each element."""
+    waiting, seen = list(problem.stores), set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen and node is not problem.fold:
+            seen.add(node)
+            waiting += node.src
+    wide = [n for n in seen if problem.free[n] >= {*problem.rows, *problem.columns}]
+    return sum([node.op.cost for node in wide if node.op.family == "elementwise"])
 
 
 def _parts_ns(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> float:
@@ -331,7 +352,7 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
         return 0
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
     tile_ns = c.k / tile.depth * block_ns(tile, table)
-    read = _read_beside(plan)
+    read = _read_per_result(plan.problem)
     wide = sum([n.dtype.itemsize for n in read])
     stored = sum([c.dtypes[n.arg[0]].itemsize for n in c.stores])
 
@@ -485,10 +506,6 @@ class GemmProgram(TileProgram):
         number = 2 + list(self.plan.stored).index(store)
         batches = [f"b{place}" for place in range(len(self.problem.batch))]
         tile = self.plan.tile
-        if store is next(iter(self.plan.stored)):  # the barrier behind it also keeps `ptxas` from
-            # making wgmma wait for each other
-            pending = (self.plan.staged - 1) * len(self.plan.stored)
-            scope.say(f"tma.store_wait(pendings={pending})")
         scope.say(f"s{number}.reshape([{tile.rows}, {tile.step}])"
                   f".store({to_memory(value, self.dtypes[store.arg[0]])})")  # fmt: skip
         scope.say("fence_async_shared()")
@@ -497,13 +514,16 @@ class GemmProgram(TileProgram):
     def _epilogue(self) -> list[str]:
         """The lines that store what is computed from some columns of the accumulators."""
         top = Scope(None, {}, 1)
+        stored = len(self.plan.stored)
+        if stored:  # the barrier behind it also keeps `ptxas` from making wgmma wait for each other
+            top.say(f"tma.store_wait(pendings={(self.plan.staged - 1) * stored})")
         self._say_places(top)
         self._emit_roots(top)
         return top.lines
 
     def _say_places(self, scope: Scope) -> None:
         """The places of some columns of a tile, in both layouts."""
-        turned = bool(self.plan.stored and _read_beside(self.plan))
+        turned = bool(self.plan.stored and _read_per_result(self.problem))
         for self.turning in (False, True)[: 1 + turned]:
             for axis in (self.m, self.n):
                 self._tile_axis(scope, axis, "")

@@ -104,10 +104,29 @@ def test_a_guarded_launch_finds_no_tiles_while_the_lock_is_set() -> None:
 def test_the_text_is_as_it_was(golden: Golden) -> None:
     one = product("two")
     (launch,) = launches(
-        one, one.inputs(1000, 1024, 1024), replace(GLUON, processors=16, gluon_splits=0)
+        one, one.inputs(1000, 1024, 1024), replace(ONE_TILE, processors=16, gluon_splits=0)
     )
     given = ", ".join(f"{a.name}={a.value}" for a in launch.arguments)
     golden(f"# {launch.grid} programs: {given}\n{launch.text}", "cuda/gluon_gemm.txt")
+
+
+def test_what_an_epilogue_reads_is_begun_a_step_before() -> None:
+    one = product("two")
+    (launch,) = launches(one, one.inputs(1024, 1024, 1024), ONE_TILE)
+    consumer = launch.text.partition("def consume(")[2]
+    begun = [consumer.index(f"f{first}_0 = epilogue_loads(") for first in (0, 64, 128, 192)]
+    used = [consumer.index(f", f{first}_0, L, B)") for first in (0, 64, 128, 192)]
+    assert begun[0] < consumer.index("warpgroup_mma(")
+    assert all(next_one < now for next_one, now in zip(begun[1:], used, strict=False))
+
+
+def test_tiles_are_taken_in_turns_where_an_epilogue_is_short() -> None:
+    short, long = product("residual"), product("gelu")
+    sizes = 8192, 3072, 768
+    (first,) = launches(short, short.inputs(*sizes))
+    (second,) = launches(long, long.inputs(*sizes))
+    assert first.text.count("consume, (") == 2 and "tma_store" not in first.text
+    assert second.text.count("consume, (") == 1  # its tanh would take longer than a tile's loop
 
 
 def test_few_tiles_of_a_deep_product_are_split_along_k() -> None:
