@@ -19,9 +19,10 @@ from ...core.ops.elementwise import ADD, MUL
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST, SINK
 from ...graph.ir.affine import Affine, Atom, Condition, add, axes_of, axis, number, sources_of
+from ...graph.ir.bodies import argument, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices, is_scatter
-from .merge_axes import Line, argument
+from .merge_axes import Line
 from .tables import VectorTable
 from .vector_axis import transpose_axis
 
@@ -203,11 +204,11 @@ def _split(
     def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([n for a in axes for n in ((a, rests[a]) if a in rests else (a,))])
 
-    done: dict[Node, Node] = {}
-    for node in toposort([kernel.body]):
-        arg = argument(node, moved, kept)
-        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
-    return IndexKernel(tuple(sizes), done[kernel.body], False), guards
+    def change(node: Node, sources: tuple[Node, ...]) -> Node:
+        return make(node.op, node.dtype, sources, argument(node, moved, kept))
+
+    (body,) = transformed([kernel.body], change)
+    return IndexKernel(tuple(sizes), body, False), guards
 
 
 def place_of(store: Node, turn: int = 0) -> Place:
