@@ -397,17 +397,12 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "matmul_f32": lambda a, b: np.maximum(a.astype(np.float64) @ b, 0),
 }
 _ROW = (
-    ("walk 8", {"row_walk": 8}), ("walk 4, 3 rows", {"row_walk": 4, "row_stages": 3}),
-    ("walk 6", {"row_walk": 6}), ("streaming", {"streaming": True}),
-    ("walk 8 streaming", {"row_walk": 8, "streaming": True}),
-    ("4 warps", {"most_warps": 4}), ("8 a thread", {"row_bytes": 8}),
+    ("streaming", {"streaming": True}), ("4 warps", {"most_warps": 4}),
+    ("8 a thread", {"row_bytes": 8}),
 )  # fmt: skip
 _SHORT = {"short_functions": True}
 _SOFTMAX = (
-    ("short", _SHORT), ("short walk 8", {**_SHORT, "row_walk": 8}),
-    ("short walk 4, 3 rows", {**_SHORT, "row_walk": 4, "row_stages": 3}),
-    ("short 8 a thread", {**_SHORT, "row_bytes": 8}),
-    ("short walk 6 streaming", {**_SHORT, "row_walk": 6, "streaming": True}),
+    ("short", _SHORT), ("short 8 a thread", {**_SHORT, "row_bytes": 8}),
 )  # fmt: skip
 _MAP = (
     ("1 KB", {"map_bytes": 1024}), ("4 KB", {"map_bytes": 4096}),
