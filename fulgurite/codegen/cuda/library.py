@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.dtype import bfloat16, float32, float64
-from ...core.node import Node, make, toposort
+from ...core.node import Node, make, readers_of, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import LOAD
 from ...core.ops.leaf import PARAM, SINK, VAR, param
@@ -129,11 +129,7 @@ def _product_value(kernel: Kernel) -> Node | None:
         return None
     if any(n.op is VAR for n in order):
         return None
-    users: dict[Node, list[Node]] = {}
-    for node in order:
-        for source in dict.fromkeys(node.src):
-            users.setdefault(source, []).append(node)
-    value = sums[0]
+    users, value = readers_of(order), sums[0]
     while True:
         above = users[value]
         if len(above) != 1 or above[0].op not in (RESHAPE, CAST):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 from ....core.dtype import bool_, decode, float32, float64
-from ....core.node import Node, constant, constant_bits, make, toposort
+from ....core.node import Node, constant, constant_bits, forward_slice, make, toposort
 from ....core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ....core.ops.index import LOAD
 from ....core.ops.leaf import CONST
@@ -56,11 +56,8 @@ class StateSet:
         for w in problem.weighted:
             if w.state.repair is None:
                 continue
-            moving: set[Node] = set()
             order = toposort([w.state.repair])
-            for node in order:
-                if node in with_columns or any(s in moving for s in node.src):
-                    moving.add(node)
+            moving = forward_slice(order, with_columns)
             for node in order:
                 for source in node.src if node in moving else ():
                     varies = source in problem.depends_on_states or problem.free[source]
