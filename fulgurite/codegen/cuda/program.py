@@ -747,15 +747,15 @@ class TileProgram:
         types = dtypes or [stored_type(f) for f in factors]
         common = types[0] if types[0] is types[1] else float32
         names = [
-            self._matrix(factor, rows, k, common, scope, turned=rows == n)
+            self._matrix(factor, rows, k, common, scope, transposed=rows == n)
             for factor, rows in zip(factors, (m, n), strict=True)
         ]
         return f'tl.dot({names[0]}, {names[1]}, {total}, input_precision="{self.tiling.precision}")'
 
     def _matrix(
-        self, factor: Node, rows: int, k: int, dtype: DType, scope: Scope, turned: bool
+        self, factor: Node, rows: int, k: int, dtype: DType, scope: Scope, transposed: bool
     ) -> str:
-        """A factor as a matrix of rows x k, or turned; it is 0 beyond its ends."""
+        """A factor as a matrix of rows x k, or transposed; it is 0 beyond its ends."""
         view = (rows, k) if self._is_contiguous(factor, k) else (k, rows)
         with self._view(view):
             value = self._value(factor, scope)
@@ -770,7 +770,7 @@ class TileProgram:
         if dtype.is_small_float:
             value = f"{value if value.isidentifier() else f'({value})'}.to({type_name(dtype)})"
         name = self._name()
-        scope.say(f"{name} = {f'tl.trans({value})' if turned == (view[0] == rows) else value}")
+        scope.say(f"{name} = {f'tl.trans({value})' if transposed == (view[0] == rows) else value}")
         return name
 
     def _is_contiguous(self, factor: Node, axis: int) -> bool:

@@ -35,7 +35,7 @@ class GpuTable:
     capability: int = 90  # the compute capability that forms in Gluon are for
     map_bytes: int = 4096  # of each memory that a program without folds moves: 32 a thread
     map_warps: int = 4
-    turn_block: int = 128  # elements each way of a tile that transposes
+    transpose_block: int = 128  # elements each way of a tile that transposes
     row_block: int = 16384  # elements of a row that a program holds whole
     row_bytes: int = 32  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
@@ -307,7 +307,7 @@ def _map_tiling(
     if others and sizes[last] >= 8:
         other = max(others, key=lambda a: contiguous[a])
         if contiguous[other] * 4 >= contiguous.get(last, 1):
-            side = table.turn_block
+            side = table.transpose_block
             blocks = min(side, power(sizes[other])), min(side, power(sizes[last]))
             return Tiling((other, last), blocks, _warps(prod(blocks), 16, table.map_warps))
     block = max(16, table.map_bytes // width)

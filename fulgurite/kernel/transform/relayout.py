@@ -33,7 +33,7 @@ class RelayoutForm:
 
     row_axes: tuple[int, ...] = (4, 8)  # as many as fit
     row_conditions: tuple[int, ...] = (2, 6)  # of a load on rows alone: as many as fit
-    interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores write in turns
+    interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores interleave
     min_vectors: int = 4  # of a plain row: what its indices come to costs as much as several
     min_interleaved_lanes: int = 4
     small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
@@ -212,13 +212,13 @@ def _split(
 
 
 def place_of(store: Node, turn: int = 0) -> Place:
-    """The place of a STORE, or of one that many turns after it: param, offset, what is added."""
+    """The place of a STORE, or of one that many steps after it: param, offset, what is added."""
     number, (offset, terms) = store.arg[:2]
     return number, offset + turn, terms
 
 
 def _lane(stores: Sequence[Node]) -> int | None:
-    """The axis along which all stores have neighbours, alone or in turns."""
+    """The axis along which all stores have neighbours, alone or interleaved."""
     found = {
         (a, step)
         for a, step in stores[0].arg[1][1]
@@ -231,8 +231,8 @@ def _lane(stores: Sequence[Node]) -> int | None:
     for store in stores:
         number, (offset, terms) = store.arg[:2]
         first = [t for t in range(step) if (number, offset - t, terms) in places]
-        turns = [place_of(store, t - max(first)) in places for t in range(step)]
-        if dict(terms).get(lane) != step or not all(turns):
+        interleaved = [place_of(store, t - max(first)) in places for t in range(step)]
+        if dict(terms).get(lane) != step or not all(interleaved):
             return None
         if any(isinstance(a, tuple) for a, _ in terms):
             return None

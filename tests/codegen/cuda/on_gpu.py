@@ -445,7 +445,7 @@ _VARIANTS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("512 B", {"column_bytes": 512}), ("128 B", {"column_bytes": 128}),
         ("8 K", {"column_elements": 8192}), ("16 programs", {"programs": 16}),
     ),
-    "transpose": (("32", {"turn_block": 32}), ("64", {"turn_block": 64})),
+    "transpose": (("32", {"transpose_block": 32}), ("64", {"transpose_block": 64})),
     "scan": (("2 K block", {"scan_block": 2048}), ("16 K chunk", {"scan_chunk": 16384})),
     "sort": (("tile 64", {"sort_tile": 64}), ("run 512", {"sort_run": 512})),
     "embedding_grad": (("1 K", {"segment_block": 1024}), ("4 K", {"segment_block": 4096})),
