@@ -209,9 +209,13 @@ class _Splitter:
                 self.hoist(order, [f for f in long if self.free[f] == kept], values, count, where)
             else:
                 self.store(*self.split_group(group, {}, where, is_flat=True), where)
+        return [*self.parts, *self.rest()], self.shared
+
+    def rest(self) -> list[Part]:
+        """What no earlier part stores, over values of the folds that were split."""
         left = self.now(*[root for root in self.kernel.body.src if root not in self.stored])
         rest = IndexKernel(tuple(self.axes), SINK(*left), self.kernel.divisions)
-        return [*self.parts, Part(rest)] if left else self.parts, self.shared
+        return [Part(rest)] if left else []
 
     def groups(self, long: Sequence[Node]) -> list[tuple[int, list[Node]]]:
         """Folds over the same axes with the same results that need none of each other, by level."""
