@@ -175,7 +175,7 @@ def irfft(x: TensorLike, n: int | None = None, axis: int = -1, norm: str = "back
     return moveaxis(_scaled(found, _factor(norm, count, False)), -1, axis)
 
 
-_TURNED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+_SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
 def hfft(x: TensorLike, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
@@ -184,7 +184,7 @@ def hfft(x: TensorLike, n: int | None = None, axis: int = -1, norm: str = "backw
     >>> fg.fft.hfft(fg.Tensor([1.0, 0.0, 0.0])).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    return irfft(conj(as_tensor(x)), n, axis, _TURNED.get(norm, norm))
+    return irfft(conj(as_tensor(x)), n, axis, _SWAPPED.get(norm, norm))
 
 
 def ihfft(x: TensorLike, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
@@ -193,7 +193,7 @@ def ihfft(x: TensorLike, n: int | None = None, axis: int = -1, norm: str = "back
     >>> fg.fft.ihfft(fg.Tensor([1.0, 1.0, 1.0, 1.0])).tolist()
     [(1-0j), -0j, -0j]
     """
-    return conj(rfft(x, n, axis, _TURNED.get(norm, norm)))
+    return conj(rfft(x, n, axis, _SWAPPED.get(norm, norm)))
 
 
 # --- several axes --------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ TABLES = ("tiling.py", "target.py", "tables.py")  # which it has here
 class Limits:
     """What the package has; lower a number when it has less (the goal is behind it)."""
 
-    complex_functions: int = 24
+    complex_functions: int = 21
     most_complex_functions: int = 0
     class_depth: int = 4
     tuning_constants: int = 15

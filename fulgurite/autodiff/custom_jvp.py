@@ -16,12 +16,12 @@ import numpy as np
 
 from ..core.gradient import gradients
 from ..core.node import Node, constant_like
-from ..core.ops.effect import WATCH, unwatch, watch
+from ..core.ops.effect import unwatch, watch
 from ..core.ops.transform import Rule, override
 from ..errors import ArgumentError, GradientError
 from ..tensor import Tensor, node_of, transforming, wrap
 from ..tree import Form, flatten, leaves_like, unflatten
-from .custom_vjp import Custom, checked
+from .custom_vjp import Custom, check_closed_over, checked
 from .grad import check_callable, new_scope, watched_leaf
 
 Jvp = Callable[..., tuple[Any, Any]]
@@ -90,7 +90,7 @@ class custom_jvp(Custom):
         fixed = tuple([args[i] for i in self.nondiff])
         leaves, form = flatten(tuple([a for i, a in enumerate(args) if i not in self.nondiff]))
         scope = new_scope()
-        inputs, inside, watches = _watched(leaves, scope)
+        inputs, inside = _watched(leaves, scope)
         if not any([node.watched for node in inputs]):
             return self.function(*args)
         if self.rule is None:
@@ -101,7 +101,7 @@ class custom_jvp(Custom):
         with transforming():
             outputs, out_form = flatten(self.function(*mixed))
         values = [node_of(output) for output in outputs]
-        _closed_over(values, watches, self.name)
+        check_closed_over(values, scope, self.name)
         call = _Call(self, fixed, form, leaves, out_form, values)
         rule = Rule(self.name, call.backward, len(values), forward=call.forward)
         results = [
@@ -110,14 +110,13 @@ class custom_jvp(Custom):
         return unflatten(out_form, [wrap(result) for result in results])
 
 
-def _watched(leaves: Sequence[Any], scope: int) -> tuple[list[Node], list[Any], set[Node]]:
-    """The tensors among some leaves as inputs; the leaves with their watches in place; those."""
+def _watched(leaves: Sequence[Any], scope: int) -> tuple[list[Node], list[Any]]:
+    """The tensors among some leaves as inputs; the leaves with their watches in place."""
     watches = [watched_leaf(leaf, scope) for leaf in leaves]
     pairs = list(zip(leaves, watches, strict=True))
     inputs = [node_of(leaf) if w is None else w.src[0] for leaf, w in pairs
               if isinstance(leaf, Tensor)]  # fmt: skip
-    inside = [leaf if w is None else wrap(w) for leaf, w in pairs]
-    return inputs, inside, {w for w in watches if w is not None}
+    return inputs, [leaf if w is None else wrap(w) for leaf, w in pairs]
 
 
 class _Call:
@@ -196,20 +195,3 @@ def _still(leaf: object) -> Any:
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "fc":
         return wrap(constant_like(0, node_of(leaf)))  # type: ignore[arg-type]
     return None
-
-
-def _closed_over(values: Sequence[Node], leaves: set[Node], name: str) -> None:
-    """An error if values depend on a leaf of a gradient that is no argument."""
-    seen = set(leaves)
-    stack = [value for value in values if value.watched]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op is WATCH:
-            raise GradientError(
-                f"{name} has a derivative of its own and uses a tensor that is not its argument",
-                "make it an argument, or stop_gradient() it",
-            )
-        stack.extend([s for s in node.src if s.watched])

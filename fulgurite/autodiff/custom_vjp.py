@@ -244,7 +244,7 @@ class _Call:
         outputs, form = flatten(result)
         values = [node_of(output) for output in outputs]
         name, moves = self.ways.owner.name, self.ways.moves
-        _check_closed_over(values, self.scope, name)
+        check_closed_over(values, self.scope, name)
         kinds = [(value.shape, value.dtype) for value in values]
         input_kinds = [(node.shape, node.dtype) for node in self.inputs]
 
@@ -314,7 +314,7 @@ def checked(found: Any, shape: Shape, dtype: DType, what: str, of: str) -> Node 
     return node
 
 
-def _check_closed_over(values: Sequence[Node], scope: int, name: str) -> None:
+def check_closed_over(values: Sequence[Node], scope: int, name: str) -> None:
     """An error if values depend on a leaf of a gradient that is no argument.
 
     Scopes that are newer than the call's own were opened and closed inside of it.
@@ -330,7 +330,7 @@ def _check_closed_over(values: Sequence[Node], scope: int, name: str) -> None:
             continue
         if node.op is WATCH and node.arg[0] < scope:
             raise GradientError(
-                f"{name} has a gradient rule and uses a tensor that is not its argument",
+                f"{name} has a derivative of its own and uses a tensor that is not its argument",
                 "make it an argument, or stop_gradient() it",
             )
         stack.extend([s for s in node.src if s.watched])

@@ -400,6 +400,24 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
     return order
 
 
+def forward_slice(order: Iterable[Node], roots: Iterable[Node]) -> set[Node]:
+    """Some nodes and all of an order, sources first, that is computed from one of them."""
+    found = set(roots)
+    for node in order:
+        if any([s in found for s in node.src]):
+            found.add(node)
+    return found
+
+
+def readers_of(order: Iterable[Node]) -> dict[Node, list[Node]]:
+    """The nodes of an order that read each node, each once."""
+    found: dict[Node, list[Node]] = {}
+    for node in order:
+        for source in dict.fromkeys(node.src):
+            found.setdefault(source, []).append(node)
+    return found
+
+
 def _worked_out(node: Node, slot: str, compute: Callable[[Node], T]) -> T:
     """Fill a slot of a node, and first that of the sources that lack it, without recursion."""
     for source in node.src:

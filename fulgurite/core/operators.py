@@ -24,10 +24,10 @@ def _both(name: str, swapped: bool = False) -> Callable[[S, Any], S]:
     def applied(self: S, other: Any) -> S:
         return self._apply(OPS[name], (self, other))
 
-    def turned(self: S, other: Any) -> S:
+    def reflected(self: S, other: Any) -> S:
         return self._apply(OPS[name], (other, self))
 
-    return turned if swapped else applied
+    return reflected if swapped else applied
 
 
 def _alone(name: str) -> Callable[[S], S]:

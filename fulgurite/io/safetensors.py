@@ -65,6 +65,9 @@ class SafetensorsFile(Mapping[str, Tensor]):
             self.path, "a safetensors file", lambda _: shared(raw, dtype, shape, self.device)
         )
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # without making the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

@@ -242,7 +242,7 @@ def _decided(function: Callable[[Any, Any], Any]) -> Any:
     return apply
 
 
-def _turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: function(b, a)
 
 
@@ -267,4 +267,4 @@ for _name, _both in (
     ("and", operator.and_), ("or", operator.or_), ("xor", operator.xor),
     ("lshift", operator.lshift), ("rshift", operator.rshift), ("divmod", divmod),
 ):  # fmt: skip
-    setattr(Number, f"__r{_name}__", _decided(_turned(_both)))
+    setattr(Number, f"__r{_name}__", _decided(_reflected(_both)))

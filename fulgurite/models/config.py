@@ -79,7 +79,7 @@ class ModelConfig:
     rope: Rope | None = None
     local_rope: Rope | None = None  # of layers with a window, where they have their own
     windows: tuple[int, ...] = ()  # for each layer: how far it looks back, 0 for all
-    unturned: frozenset[int] = frozenset()  # layers whose heads do not turn (NoPE)
+    nope: frozenset[int] = frozenset()  # layers without rotary positions (NoPE)
     scale: float = 1.0  # of scores
     is_scaled_by_layer: bool = False  # are scores divided by the number of the layer, too?
     score_cap: float = 0.0
@@ -123,14 +123,14 @@ class Architecture:
     rope: bool = True
     pairs: bool = False  # of GGUF files, whose weights were put in another order
     partial: bool = False  # may some of a head's numbers not turn?
-    unturned_every: int = 0  # the last of so many layers does not turn
+    nope_every: int = 0  # the last of so many layers has no rotary positions
     normalised_experts: bool = True
     expert_scores: str = "softmax"
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": Architecture(pairs=True),
-    "smollm3": Architecture(windows="unturned", theta=2e6, tied=True, pairs=True, unturned_every=4),
+    "smollm3": Architecture(windows="nope", theta=2e6, tied=True, pairs=True, nope_every=4),
     "mistral": Architecture(windows="all"),
     "mixtral": Architecture(windows="all", theta=1e6),
     "qwen2": Architecture(windows="late"),
@@ -150,7 +150,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "deepseek_v2": Architecture(normalised_experts=False, pairs=True),
     "deepseek_v3": Architecture(expert_scores="sigmoid", pairs=True),
 }
-ASKED = ("late", "early even", "asked", "unturned")  # windows only if 'use_sliding_window' is true
+ASKED = ("late", "early even", "asked", "nope")  # windows only if 'use_sliding_window' is true
 ALIASES = {"gemma3_text": "gemma3", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu",
@@ -187,7 +187,7 @@ def windows_of(rule: str, window: int, layers: int, named: list[Any] | None) -> 
 
 
 def _windows(
-    f: Fields, known: Architecture, window: int, layers: int, unturned: frozenset[int]
+    f: Fields, known: Architecture, window: int, layers: int, nope: frozenset[int]
 ) -> tuple[int, ...]:
     """How far each layer looks back; older files do not name layers, they say where to begin."""
     named = f.items("layer_types")
@@ -199,14 +199,14 @@ def _windows(
     start = f.whole("max_window_layers", 28, least=0, most=MOST_LAYERS)
     having: Collection[int] = {
         "late": range(start, layers), "early even": range(0, min(start, layers), 2),
-        "asked": range(layers), "unturned": unturned,
+        "asked": range(layers), "nope": nope,
     }[known.windows]  # fmt: skip
     return tuple(window if number in having else 0 for number in range(layers))
 
 
-def unturned_of(known: Architecture, layers: int, turns: list[Any] | None) -> frozenset[int]:
-    """Layers whose heads do not turn; `turns` has a 0 for each of them."""
-    every = known.unturned_every
+def nope_layers(known: Architecture, layers: int, turns: list[Any] | None) -> frozenset[int]:
+    """Layers without rotary positions (NoPE); `turns` has a 0 for each of them."""
+    every = known.nope_every
     if not every:
         return frozenset()
     if turns is None:
@@ -256,7 +256,7 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
     window = f.whole("sliding_window", 0, least=0, most=LARGEST)
     if known.windows in ASKED and not f.flag("use_sliding_window", False):
         window = 0
-    unturned = unturned_of(known, layers, f.items("no_rope_layers"))
+    nope = nope_layers(known, layers, f.items("no_rope_layers"))
     activation = f.first(
         ("hidden_activation", "hidden_act", "activation_function"), known.activation
     )
@@ -276,8 +276,8 @@ def from_hf(data: Mapping[str, Any]) -> ModelConfig:
         activation=activation_of(activation),
         rope=rope,
         local_rope=local,
-        windows=_windows(f, known, window, layers, unturned),
-        unturned=unturned,
+        windows=_windows(f, known, window, layers, nope),
+        nope=nope,
         scale=scale,
         is_scaled_by_layer=f.flag("scale_attn_by_inverse_layer_idx", False),
         score_cap=f.number("attn_logit_softcapping", 0.0),

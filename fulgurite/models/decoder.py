@@ -18,7 +18,7 @@ import fulgurite as fg
 from ..errors import ArgumentError
 from .config import Experts, ModelConfig, Rope
 from .quantized import Matrix
-from .rope import angles, turned
+from .rope import angles, rotated
 
 Weights = Mapping[str, Any]  # names within a layer -> Matrix, or Tensor for norms
 Turn = tuple[fg.Tensor, fg.Tensor]
@@ -116,7 +116,7 @@ class Decoder:
         ropes = {rope: angles(rope, places, long) for rope in both if rope}
         for number, w in enumerate(self.layers):
             rope = c.local_rope if c.local_rope and c.windows[number] else c.rope
-            rope = None if number in c.unturned else rope
+            rope = None if number in c.nope else rope
             x = self._norm(h, w, "norm1")
             turn = ropes[rope] if rope else None
             x = self._attention(x, w, number, places, rope, turn, cache)
@@ -190,7 +190,7 @@ class Decoder:
             y = y.reshape(batch, length, -1, c.head_size)
             y = y if whole else self._norm(y, w, norm)
             y = y.permute(0, 2, 1, 3)
-            return turned(rope, y, turn) if norm and rope and turn else y
+            return rotated(rope, y, turn) if norm and rope and turn else y
 
         return heads(q, "q_norm"), heads(k, "k_norm"), heads(v)
 
@@ -206,8 +206,8 @@ class Decoder:
         plain, turning = _parts(q, [latent.plain, latent.turning])
         short, key = _parts(w["kv_a"](x), [latent.rank, latent.turning])
         short = self._norm(short, w, "kv_a_norm")[:, None]
-        key = turned(rope, key[:, None], turn)
-        q = fg.concat([plain @ self._latent_parts(w)[0], turned(rope, turning, turn)], axis=-1)
+        key = rotated(rope, key[:, None], turn)
+        q = fg.concat([plain @ self._latent_parts(w)[0], rotated(rope, turning, turn)], axis=-1)
         return q, fg.concat([short, key], axis=-1), short
 
     def _latent_parts(self, w: Weights) -> tuple[fg.Tensor, fg.Tensor]:

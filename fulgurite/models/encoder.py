@@ -19,7 +19,7 @@ from .config import Rope
 from .decoder import ACTIVATIONS
 from .fields import Fields
 from .generate import tokens_of
-from .rope import angles, turned
+from .rope import angles, rotated
 from .tokens import Tokenizer, from_folder
 
 Run = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
@@ -139,7 +139,7 @@ def _modern(w: Scope, f: Fields) -> Run:
             qkv = part.linear("attn.Wqkv", part.norm("attn_norm", x, sizes.eps))
             q, k, v = (qkv[..., width * i : width * (i + 1)] for i in range(3))
             q, k = (
-                turned(ropes[kind], split_heads(y, sizes.heads), turns[kind])
+                rotated(ropes[kind], split_heads(y, sizes.heads), turns[kind])
                 .permute(0, 2, 1, 3)
                 .reshape(*y.shape)
                 for y in (q, k)

@@ -26,7 +26,7 @@ from .config import (
     ModelConfig,
     Rope,
     architecture_of,
-    unturned_of,
+    nope_layers,
     windows_of,
 )
 from .fields import Fields
@@ -96,7 +96,7 @@ def from_gguf(file: GgufFile) -> ModelConfig:
         rope=rope,
         local_rope=local,
         windows=windows_of(rule, window, layers, None),
-        unturned=unturned_of(known, layers, None),
+        nope=nope_layers(known, layers, None),
         scale=scale,
         score_cap=f.number("attn_logit_softcapping", 0.0),
         logit_cap=f.number("final_logit_softcapping", 0.0),

@@ -1,7 +1,7 @@
 """Rotary positions: pairs of a head's numbers turn by an angle that grows with the place.
 
 In: places, (batch, length). Out: cosines and sines, (batch, length, pairs), and heads that are
-turned by them. How fast each pair turns is known beforehand; a context that was made longer turns
+rotated by them. How fast each pair turns is known beforehand; a context that was made longer turns
 some of them more slowly (linear, llama3, YaRN), or by factors of its own (longrope): there are two
 sets of these, and all of a text that is longer than the original context has the second.
 """
@@ -63,8 +63,8 @@ def angles(
     return fg.cos(angle) * rope.attention, fg.sin(angle) * rope.attention
 
 
-def turned(rope: Rope, x: fg.Tensor, turn: tuple[fg.Tensor, fg.Tensor]) -> fg.Tensor:
-    """Heads (batch, heads, length, size) whose first numbers are turned."""
+def rotated(rope: Rope, x: fg.Tensor, turn: tuple[fg.Tensor, fg.Tensor]) -> fg.Tensor:
+    """Heads (batch, heads, length, size) whose first numbers are rotated."""
     cos, sin = turn
     part, rest = x[..., : rope.size], x[..., rope.size :]
     if rope.pairs:

@@ -271,7 +271,7 @@ class RoPE(Module):
             raise ArgumentError(f"dim is {dim}", "pairs need an even number")
 
     def forward(self, x: TensorLike, offset: Any = 0) -> Tensor:
-        """x with every pair turned by its position times its frequency."""
+        """x with every pair rotated by its position times its frequency."""
         narrow = floating(x)
         tensor = wide(narrow)
         if tensor.ndim < 2 or tensor.node.shape[-1] != self.dim:
@@ -286,11 +286,11 @@ class RoPE(Module):
             first, second = pairs[..., 0], pairs[..., 1]
         else:
             first, second = tensor[..., :half], tensor[..., half:]
-        turned = first * cosine - second * sine, first * sine + second * cosine
+        rotated = first * cosine - second * sine, first * sine + second * cosine
         if self.interleaved:
-            out = reshape(stack(turned, -1), tensor.shape)
+            out = reshape(stack(rotated, -1), tensor.shape)
         else:
-            out = concat(turned, -1)
+            out = concat(rotated, -1)
         return out.astype(narrow.dtype)
 
     def extra_repr(self) -> str:

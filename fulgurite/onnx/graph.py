@@ -465,7 +465,7 @@ def _in_order(call: Call, domain: str) -> Value | None:
     rank = {len(v.shape) for v in found if v.last is not None}
     if len(rank) != 1 or any(len(v.shape) > max(rank) for v in found):
         return None
-    inputs = [None if v is None else _turned(v, max(rank)) for v in call.inputs]
+    inputs = [None if v is None else _channels_last(v, max(rank)) for v in call.inputs]
     work = call.with_inputs(*inputs)
     made = find(domain, call.node.op_type, call.version).build(work)
     if isinstance(made, Tensor):
@@ -514,7 +514,7 @@ def _whole(made: Tensor | Value, like: Dequantised) -> Value:
     return made if isinstance(made, Value) else Value(made, like.whole.kind)
 
 
-def _turned(value: Value, rank: int) -> Value:
+def _channels_last(value: Value, rank: int) -> Value:
     """A value with axis 1 at the end; single numbers stay as they are."""
     if value.last is not None:
         return Value(value.last)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -175,8 +175,3 @@ class Lowering:
 
 def _first_line(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"
-
-
-def reads_of(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes that some nodes read."""
-    return {source for node in nodes for source in node.all_input_nodes}

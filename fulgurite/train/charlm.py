@@ -170,8 +170,8 @@ def exported(model: Any, folder: str) -> None:
             found[f"ln_f.{rest[0]}"] = array
         elif first == "blocks":
             number, part, kind = rest
-            turned = kind == "weight" and array.ndim == 2  # GPT-2 has (inputs, outputs)
-            found[f"h.{number}.{names[part]}.{kind}"] = array.T.copy() if turned else array
+            transposed = kind == "weight" and array.ndim == 2  # GPT-2 has (inputs, outputs)
+            found[f"h.{number}.{names[part]}.{kind}"] = array.T.copy() if transposed else array
     layers, size = len(model.blocks), model.token.weight.shape[1]
     config = {
         "model_type": "gpt2", "vocab_size": len(LETTERS), "n_positions": WINDOW, "n_embd": size,

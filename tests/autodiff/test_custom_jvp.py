@@ -180,3 +180,9 @@ def test_rules_that_are_wrong_are_errors() -> None:
 
     with pytest.raises(GradientError, match="not its argument"):
         fg.grad(outer)(fg.Tensor(2.0))
+
+
+def test_a_function_with_a_derivative_of_its_own_may_take_gradients_inside() -> None:
+    slope = fg.custom_jvp(lambda x: fg.grad(lambda y: (y * y * y).sum())(x))
+    slope.defjvp(lambda primals, tangents: (slope(*primals), 6 * primals[0] * tangents[0]))
+    assert fg.grad(lambda x: slope(x).sum())(fg.Tensor([1.0, 2.0])).tolist() == [6.0, 12.0]

@@ -12,7 +12,16 @@ import pytest
 from fulgurite.core import build, node
 from fulgurite.core.dtype import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 from fulgurite.core.extension import EXTENSION
-from fulgurite.core.node import Node, annotate, constant, constant_bits, make, toposort
+from fulgurite.core.node import (
+    Node,
+    annotate,
+    constant,
+    constant_bits,
+    forward_slice,
+    make,
+    readers_of,
+    toposort,
+)
 from fulgurite.core.ops.elementwise import ADD, EXP, MUL, NEG
 from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
 from fulgurite.core.rewriting.rewrite import rewrite
@@ -276,3 +285,15 @@ def test_a_node_that_outlives_its_module_is_let_go_in_silence(
         end.setattr(node, gone, None)  # as the interpreter does at its end
         node._forget(entry)
     assert entry.key == "a key"
+
+
+def test_a_forward_slice_is_all_that_is_computed_from_some_nodes() -> None:
+    a, b = x(0), x(1)
+    order = toposort([(a + b) * b, NEG(b)])
+    assert forward_slice(order, [a]) == {a, a + b, (a + b) * b}
+    assert forward_slice(order, []) == set()
+
+
+def test_a_node_that_reads_a_value_twice_is_one_reader() -> None:
+    a = x(0)
+    assert readers_of(toposort([a * a, NEG(a)])) == {a: [a * a, NEG(a)]}

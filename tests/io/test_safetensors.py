@@ -141,6 +141,7 @@ def test_a_dtype_that_does_not_exist_is_named_when_the_tensor_is_asked_for(tmp_p
     path = tmp_path / "x.safetensors"
     path.write_bytes(safetensors_file({"a": entry("F4", (4,), (0, 2))}, bytes(2)))
     file = SafetensorsFile(path)
+    assert "a" in file and "b" not in file
     with pytest.raises(TypeError, match="F4"):
         file["a"]
 

@@ -287,12 +287,12 @@ def test_layers_that_do_not_turn_are_those_the_file_names(tmp_path: Path) -> Non
     for turns in ([1, 1], [0, 1], [1, 0], [0, 0]):
         folder = folder_of(tmp_path / f"{turns}", model_type="smollm3", no_rope_layers=turns)
         model = load(folder)
-        assert model.config.unturned == {n for n, turn in enumerate(turns) if not turn}
+        assert model.config.nope == {n for n, turn in enumerate(turns) if not turn}
         found[tuple(turns)] = model.decoder(ids).numpy()
     assert np.array_equal(found[1, 1], load(folder_of(tmp_path / "llama")).decoder(ids).numpy())
     assert len({values.tobytes() for values in found.values()}) == 4
     folder = folder_of(tmp_path / "all", model_type="smollm3", num_hidden_layers=9)
-    assert load(folder).config.unturned == {3, 7}
+    assert load(folder).config.nope == {3, 7}
     folder = folder_of(tmp_path / "bad", model_type="smollm3", no_rope_layers=[1, 2])
     with pytest.raises(FileError, match="no_rope_layers"):
         load(folder)

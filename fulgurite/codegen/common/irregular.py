@@ -21,9 +21,9 @@ from ...core.ops.elementwise import CAST
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine, add, axis, number
+from ...graph.ir.bodies import argument_at, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
-from ...kernel.transform.merge_axes import argument
 
 P = TypeVar("P")  # where a target keeps a param: an input, an output or a piece of the workspace
 Layout = tuple[int, int, int]  # outer axes, those scanned or sorted, inner axes
@@ -247,25 +247,16 @@ def compact(kernel: IndexKernel, params: Mapping[int, int]) -> IndexKernel:
     for node in order:
         if node.op is FOLD:
             used |= frozenset(node.arg[1])
-    axes = {old: new for new, old in enumerate(sorted(used))}
+    places = {old: axis(new) for new, old in enumerate(sorted(used))}
 
-    def moved(index: Affine) -> Affine:
-        out = number(index[0])
-        for atom, coefficient in index[1]:
-            if isinstance(atom, tuple):
-                atom = (atom[0], moved(atom[1]), atom[2])
-            elif isinstance(atom, int):
-                atom = axes[atom]
-            out = add(out, axis(atom), coefficient)
-        return out
-
-    done: dict[Node, Node] = {}
-    for node in order:
-        arg = argument(node, moved, lambda names: tuple([axes[a] for a in names]))
+    def change(node: Node, sources: tuple[Node, ...]) -> Node:
+        arg = argument_at(node, places, bound=True)
         if node.op is LOAD or node.op is STORE:
             arg = (params[arg[0]], *arg[1:])
-        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
-    return IndexKernel(tuple([kernel.axes[a] for a in axes]), done[kernel.body], 0)
+        return make(node.op, node.dtype, sources, arg)
+
+    (body,) = transformed([kernel.body], change)
+    return IndexKernel(tuple([kernel.axes[a] for a in sorted(used)]), body, 0)
 
 
 def disjoint_axes(index: Affine, sizes: Sequence[Size], reads: Sequence[Affine]) -> frozenset[int]:

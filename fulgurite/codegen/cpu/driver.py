@@ -14,6 +14,8 @@ once a second, Python's signals are looked at: Ctrl-C ends a long plan there.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 
 from ...core.lazy_dataclass import dataclass
@@ -72,12 +74,22 @@ POOL_BYTES = FLAGS + 64 * LIMITS.workers
 
 
 def filled(text: str, names: Mapping[str, int | str]) -> str:
-    """A text of the driver with numbers in the places of their names."""
+    """A text of the driver with numbers in the places of their names, and subscripts spelled out.
+
+    `ptr %a[n]` at the end of a line is the word of 64 bits at that place of an array.
+    """
     words = {name.lower(): n for kind in (Record, Pool) for name, n in vars(kind).items()}
     words |= names
     parts = text.split("$")  # every other one is a name
     parts[1::2] = [str(words[name]) for name in parts[1::2]]
-    return "".join(parts)
+    count = itertools.count()
+
+    def word(found: re.Match[str]) -> str:
+        line, array, place = found.groups()
+        at = f"%word.{next(count)}"
+        return f"  {at} = getelementptr i64, ptr {array}, i64 {place}\n{line}ptr {at}"
+
+    return re.sub(r"^(.*)ptr (%[\w.]+)\[(\S+)\]$", word, "".join(parts), flags=re.MULTILINE)
 
 
 def driver_text() -> str:
@@ -124,14 +136,11 @@ entry:
   %records = getelementptr i64, ptr %program, i64 $header$
   %slots.at = load i64, ptr %program
   %slots = getelementptr i64, ptr %frame, i64 %slots.at
-  %h1 = getelementptr i64, ptr %program, i64 1
-  %variables.at = load i64, ptr %h1
+  %variables.at = load i64, ptr %program[1]
   %variables = getelementptr i64, ptr %frame, i64 %variables.at
-  %h2 = getelementptr i64, ptr %program, i64 2
-  %params.at = load i64, ptr %h2
+  %params.at = load i64, ptr %program[2]
   %params = getelementptr i64, ptr %frame, i64 %params.at
-  %h3 = getelementptr i64, ptr %program, i64 3
-  %values.at = load i64, ptr %h3
+  %values.at = load i64, ptr %program[3]
   %values = getelementptr i64, ptr %frame, i64 %values.at
   %broken = getelementptr i64, ptr %values, i64 1
   %numbers = getelementptr i64, ptr %values, i64 2
@@ -145,24 +154,17 @@ next:
   %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %now, %timed ],
                   [ %seen, %copy ], [ %seen, %loop ]
   %kind = load i64, ptr %record
-  %w1 = getelementptr i64, ptr %record, i64 1
-  %length = load i64, ptr %w1
+  %length = load i64, ptr %record[1]
   switch i64 %kind, label %finished [ i64 $launch$, label %launch
                                       i64 $copy$, label %copy
                                       i64 $loop$, label %loop ]
 launch:
-  %w2 = getelementptr i64, ptr %record, i64 2
-  %function = load ptr, ptr %w2
-  %w3 = getelementptr i64, ptr %record, i64 3
-  %units = load i64, ptr %w3
-  %w4 = getelementptr i64, ptr %record, i64 4
-  %shared = load i64, ptr %w4
-  %w5 = getelementptr i64, ptr %record, i64 5
-  %param.count = load i64, ptr %w5
-  %w6 = getelementptr i64, ptr %record, i64 6
-  %variable.count = load i64, ptr %w6
-  %w7 = getelementptr i64, ptr %record, i64 7
-  %number.count = load i64, ptr %w7
+  %function = load ptr, ptr %record[2]
+  %units = load i64, ptr %record[3]
+  %shared = load i64, ptr %record[4]
+  %param.count = load i64, ptr %record[5]
+  %variable.count = load i64, ptr %record[6]
+  %number.count = load i64, ptr %record[7]
   %params.in = getelementptr i64, ptr %record, i64 8
   %variables.in = getelementptr i64, ptr %params.in, i64 %param.count
   %numbers.in = getelementptr i64, ptr %variables.in, i64 %variable.count
@@ -172,12 +174,9 @@ param:
   %p.some = icmp ult i64 %p, %param.count
   br i1 %p.some, label %param.put, label %variable
 param.put:
-  %p.at = getelementptr i64, ptr %params.in, i64 %p
-  %slot = load i64, ptr %p.at
-  %slot.at = getelementptr i64, ptr %slots, i64 %slot
-  %address = load i64, ptr %slot.at
-  %p.to = getelementptr i64, ptr %params, i64 %p
-  store i64 %address, ptr %p.to
+  %slot = load i64, ptr %params.in[%p]
+  %address = load i64, ptr %slots[%slot]
+  store i64 %address, ptr %params[%p]
   %p.more = add i64 %p, 1
   %p.next = freeze i64 %p.more
   br label %param
@@ -186,12 +185,9 @@ variable:
   %v.some = icmp ult i64 %v, %variable.count
   br i1 %v.some, label %variable.put, label %number
 variable.put:
-  %v.at = getelementptr i64, ptr %variables.in, i64 %v
-  %name = load i64, ptr %v.at
-  %name.at = getelementptr i64, ptr %variables, i64 %name
-  %bound = load i64, ptr %name.at
-  %v.to = getelementptr i64, ptr %numbers, i64 %v
-  store i64 %bound, ptr %v.to
+  %name = load i64, ptr %variables.in[%v]
+  %bound = load i64, ptr %variables[%name]
+  store i64 %bound, ptr %numbers[%v]
   %v.more = add i64 %v, 1
   %v.next = freeze i64 %v.more
   br label %variable
@@ -203,10 +199,8 @@ each:
   %n.some = icmp ult i64 %n, %number.count
   br i1 %n.some, label %number.put, label %start
 number.put:
-  %n.at = getelementptr i64, ptr %numbers.in, i64 %n
-  %given = load i64, ptr %n.at
-  %n.to = getelementptr i64, ptr %numbers.to, i64 %n
-  store i64 %given, ptr %n.to
+  %given = load i64, ptr %numbers.in[%n]
+  store i64 %given, ptr %numbers.to[%n]
   %n.more = add i64 %n, 1
   %n.next = freeze i64 %n.more
   br label %each
@@ -239,26 +233,19 @@ timed:
 stopped:
   ret i64 -1
 copy:
-  %c2 = getelementptr i64, ptr %record, i64 2
-  %to.slot = load i64, ptr %c2
-  %c3 = getelementptr i64, ptr %record, i64 3
-  %to.offset = load i64, ptr %c3
-  %c4 = getelementptr i64, ptr %record, i64 4
-  %from.slot = load i64, ptr %c4
-  %c5 = getelementptr i64, ptr %record, i64 5
-  %bytes = load i64, ptr %c5
-  %to.at = getelementptr i64, ptr %slots, i64 %to.slot
-  %to.base = load ptr, ptr %to.at
+  %to.slot = load i64, ptr %record[2]
+  %to.offset = load i64, ptr %record[3]
+  %from.slot = load i64, ptr %record[4]
+  %bytes = load i64, ptr %record[5]
+  %to.base = load ptr, ptr %slots[%to.slot]
   %to = getelementptr i8, ptr %to.base, i64 %to.offset
-  %from.at = getelementptr i64, ptr %slots, i64 %from.slot
-  %from = load ptr, ptr %from.at
+  %from = load ptr, ptr %slots[%from.slot]
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
   %behind = getelementptr i64, ptr %record, i64 %length
   %order.copied = add i64 %order, 1
   br label %next
 loop:
-  %l7 = getelementptr i64, ptr %record, i64 7
-  %steps = load ptr, ptr %l7
+  %steps = load ptr, ptr %record[7]
   %looped = call i64 %steps(ptr %record, ptr %frame, ptr %slots, ptr %pool, i64 %threads,
     ptr %place, ptr @run)
   %beyond = getelementptr i64, ptr %record, i64 %length
@@ -270,8 +257,7 @@ broke:
 fail:
   store i64 %order, ptr %frame
   %size = load i64, ptr %broken
-  %size.at = getelementptr i64, ptr %frame, i64 1
-  store i64 %size, ptr %size.at
+  store i64 %size, ptr %frame[1]
   ret i64 %order
 finished:
   ret i64 0
@@ -281,12 +267,9 @@ define ptr @fulgurite_call(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %place = alloca [1 x i64]
   %o0 = load ptr, ptr %arguments
-  %a1 = getelementptr ptr, ptr %arguments, i64 1
-  %o1 = load ptr, ptr %a1
-  %a2 = getelementptr ptr, ptr %arguments, i64 2
-  %o2 = load ptr, ptr %a2
-  %a3 = getelementptr ptr, ptr %arguments, i64 3
-  %o3 = load ptr, ptr %a3
+  %o1 = load ptr, ptr %arguments[1]
+  %o2 = load ptr, ptr %arguments[2]
+  %o3 = load ptr, ptr %arguments[3]
   %program = call ptr @PyLong_AsVoidPtr(ptr %o0)
   %frame = call ptr @PyLong_AsVoidPtr(ptr %o1)
   %pool = call ptr @PyLong_AsVoidPtr(ptr %o2)
@@ -299,12 +282,10 @@ slot:
   %some = icmp ult i64 %n, %count
   br i1 %some, label %slot.put, label %go
 slot.put:
-  %from = getelementptr ptr, ptr %arguments, i64 %n
-  %object = load ptr, ptr %from
+  %object = load ptr, ptr %arguments[%n]
   %address = call ptr @PyLong_AsVoidPtr(ptr %object)
   %number = sub i64 %n, $fixed$
-  %to = getelementptr i64, ptr %slots, i64 %number
-  store ptr %address, ptr %to
+  store ptr %address, ptr %slots[%number]
   %n.more = add i64 %n, 1
   %n.next = freeze i64 %n.more
   br label %slot

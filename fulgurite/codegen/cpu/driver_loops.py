@@ -38,10 +38,8 @@ declare void @PyEval_RestoreThread(ptr)
 define internal ptr @address(ptr %slots, ptr %pair) alwaysinline nounwind {
 entry:
   %slot = load i64, ptr %pair
-  %offset.at = getelementptr i64, ptr %pair, i64 1
-  %offset = load i64, ptr %offset.at
-  %base.at = getelementptr i64, ptr %slots, i64 %slot
-  %base = load ptr, ptr %base.at
+  %offset = load i64, ptr %pair[1]
+  %base = load ptr, ptr %slots[%slot]
   %address = getelementptr i8, ptr %base, i64 %offset
   ret ptr %address
 }
@@ -49,18 +47,12 @@ entry:
 define i64 @fulgurite_loop(
     ptr %record, ptr %outer, ptr %slots, ptr %pool, i64 %threads, ptr %place, ptr %run) nounwind {
 entry:
-  %w2 = getelementptr i64, ptr %record, i64 2
-  %body = load ptr, ptr %w2
-  %w3 = getelementptr i64, ptr %record, i64 3
-  %frame.slot = load i64, ptr %w3
-  %frame.at = getelementptr i64, ptr %slots, i64 %frame.slot
-  %frame = load ptr, ptr %frame.at
-  %w4 = getelementptr i64, ptr %record, i64 4
-  %count = load i64, ptr %w4
-  %w5 = getelementptr i64, ptr %record, i64 5
-  %move.count = load i64, ptr %w5
-  %w6 = getelementptr i64, ptr %record, i64 6
-  %carry.count = load i64, ptr %w6
+  %body = load ptr, ptr %record[2]
+  %frame.slot = load i64, ptr %record[3]
+  %frame = load ptr, ptr %slots[%frame.slot]
+  %count = load i64, ptr %record[4]
+  %move.count = load i64, ptr %record[5]
+  %carry.count = load i64, ptr %record[6]
   %moves = getelementptr i64, ptr %record, i64 $loop_words$
   %carries = getelementptr [$move_words$ x i64], ptr %moves, i64 %move.count
   br label %step
@@ -84,12 +76,10 @@ move.put:
   %m.word = load i64, ptr %m.at
   %m.pair = getelementptr i64, ptr %m.at, i64 1
   %m.base = call ptr @address(ptr %slots, ptr %m.pair)
-  %m.stride.at = getelementptr i64, ptr %m.at, i64 3
-  %m.stride = load i64, ptr %m.stride.at
+  %m.stride = load i64, ptr %m.at[3]
   %m.far = mul i64 %m.stride, %now
   %m.address = getelementptr i8, ptr %m.base, i64 %m.far
-  %m.to = getelementptr i64, ptr %frame, i64 %m.word
-  store ptr %m.address, ptr %m.to
+  store ptr %m.address, ptr %frame[%m.word]
   %m.next = add i64 %m, 1
   br label %move
 carry:
@@ -99,29 +89,23 @@ carry:
 carry.look:
   %c.at = getelementptr [$carry_words$ x i64], ptr %carries, i64 %c
   %c.read = load i64, ptr %c.at
-  %c1 = getelementptr i64, ptr %c.at, i64 1
-  %c.written = load i64, ptr %c1
-  %c2 = getelementptr i64, ptr %c.at, i64 2
-  %c.start = load i64, ptr %c2
+  %c.written = load i64, ptr %c.at[1]
+  %c.start = load i64, ptr %c.at[2]
   %c.start.at = getelementptr i64, ptr %slots, i64 %c.start
   %c.write.to = getelementptr i64, ptr %frame, i64 %c.written
   %c.read.from = select i1 %is.first, ptr %c.start.at, ptr %c.write.to
   %c.before = load ptr, ptr %c.read.from
-  %c.read.to = getelementptr i64, ptr %frame, i64 %c.read
-  store ptr %c.before, ptr %c.read.to
+  store ptr %c.before, ptr %frame[%c.read]
   br i1 %is.last, label %carry.last, label %carry.go
 carry.last:
-  %c8 = getelementptr i64, ptr %c.at, i64 8
-  %c.last = load i64, ptr %c8
-  %c.last.at = getelementptr i64, ptr %slots, i64 %c.last
-  %c.end = load ptr, ptr %c.last.at
+  %c.last = load i64, ptr %c.at[8]
+  %c.end = load ptr, ptr %slots[%c.last]
   br label %carry.put
 carry.go:
   %c3 = getelementptr i64, ptr %c.at, i64 3
   %c.pair = getelementptr [2 x i64], ptr %c3, i64 %parity
   %c.base = call ptr @address(ptr %slots, ptr %c.pair)
-  %c7 = getelementptr i64, ptr %c.at, i64 7
-  %c.stride = load i64, ptr %c7
+  %c.stride = load i64, ptr %c.at[7]
   %c.far = mul i64 %c.stride, %after
   %c.place = getelementptr i8, ptr %c.base, i64 %c.far
   br label %carry.put
@@ -139,10 +123,8 @@ ran:
   %stops = icmp slt i64 %time, 0
   br i1 %stops, label %stopped, label %step
 failed:
-  %size.from = getelementptr i64, ptr %frame, i64 1
-  %size = load i64, ptr %size.from
-  %size.to = getelementptr i64, ptr %outer, i64 1
-  store i64 %size, ptr %size.to
+  %size = load i64, ptr %frame[1]
+  store i64 %size, ptr %outer[1]
   ret i64 %status
 stopped:
   ret i64 -1

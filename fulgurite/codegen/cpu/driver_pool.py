@@ -65,16 +65,11 @@ entry:
   %job = getelementptr i8, ptr %pool, i64 $job$
   %nexts = getelementptr i8, ptr %pool, i64 $nexts$
   %function = load ptr, ptr %job
-  %params.at = getelementptr i64, ptr %job, i64 1
-  %params = load ptr, ptr %params.at
-  %values.at = getelementptr i64, ptr %job, i64 2
-  %values = load ptr, ptr %values.at
-  %units.at = getelementptr i64, ptr %job, i64 3
-  %units = load i64, ptr %units.at
-  %chunk.at = getelementptr i64, ptr %job, i64 4
-  %chunk = load i64, ptr %chunk.at
-  %threads.at = getelementptr i64, ptr %job, i64 5
-  %threads = load i64, ptr %threads.at
+  %params = load ptr, ptr %job[1]
+  %values = load ptr, ptr %job[2]
+  %units = load i64, ptr %job[3]
+  %chunk = load i64, ptr %job[4]
+  %threads = load i64, ptr %job[5]
   br label %part
 part:
   %turn = phi i64 [ 0, %entry ], [ %turn.next, %over ]
@@ -133,8 +128,7 @@ clear:
 each:
   %number = phi i64 [ 0, %clear ], [ %next, %each ]
   %any = phi i64 [ 0, %clear ], [ %more, %each ]
-  %place = getelementptr i64, ptr %set, i64 %number
-  %bits = load i64, ptr %place
+  %bits = load i64, ptr %set[%number]
   %more = or i64 %any, %bits
   %next = add i64 %number, 1
   %going = icmp ult i64 %next, $words$
@@ -152,8 +146,7 @@ done:
 define internal ptr @worker(ptr %argument) nounwind {
 entry:
   %pool = load ptr, ptr %argument
-  %number.at = getelementptr i64, ptr %argument, i64 1
-  %number = load i64, ptr %number.at
+  %number = load i64, ptr %argument[1]
   %open = getelementptr i8, ptr %pool, i64 $open$
   %flags = getelementptr i8, ptr %pool, i64 $flags$
   %flag.line = shl i64 %number, 6
@@ -253,8 +246,7 @@ make:
   %arguments = getelementptr i8, ptr %pool, i64 $arguments$
   %argument = getelementptr i64, ptr %arguments, i64 %pair
   store ptr %pool, ptr %argument
-  %number.at = getelementptr i64, ptr %argument, i64 1
-  store i64 %number, ptr %number.at
+  store i64 %number, ptr %argument[1]
   %handles = getelementptr i8, ptr %pool, i64 $workers$
   %handle = getelementptr i64, ptr %handles, i64 %number
   %failed = call i32 @pthread_create(ptr %handle, ptr null, ptr @worker, ptr %argument)
@@ -282,8 +274,7 @@ each:
   br i1 %some, label %join, label %done
 join:
   %handles = getelementptr i8, ptr %pool, i64 $workers$
-  %handle.at = getelementptr i64, ptr %handles, i64 %number
-  %handle = load ptr, ptr %handle.at
+  %handle = load ptr, ptr %handles[%number]
   %d = call i32 @pthread_join(ptr %handle, ptr null)
   %next = add i64 %number, 1
   br label %each
@@ -311,19 +302,14 @@ post:
   %mutex = getelementptr i8, ptr %pool, i64 $mutex$
   %condition = getelementptr i8, ptr %pool, i64 $condition$
   store ptr %function, ptr %job
-  %params.at = getelementptr i64, ptr %job, i64 1
-  store ptr %params, ptr %params.at
-  %values.at = getelementptr i64, ptr %job, i64 2
-  store ptr %values, ptr %values.at
-  %units.at = getelementptr i64, ptr %job, i64 3
-  store i64 %units, ptr %units.at
+  store ptr %params, ptr %job[1]
+  store ptr %values, ptr %job[2]
+  store i64 %units, ptr %job[3]
   %parts = shl i64 %threads, 3
   %part = udiv i64 %units, %parts
   %chunk = call i64 @llvm.umax.i64(i64 %part, i64 1)
-  %chunk.at = getelementptr i64, ptr %job, i64 4
-  store i64 %chunk, ptr %chunk.at
-  %limit.at = getelementptr i64, ptr %job, i64 5
-  store i64 %threads, ptr %limit.at
+  store i64 %chunk, ptr %job[4]
+  store i64 %threads, ptr %job[5]
   %caller.at = getelementptr i64, ptr %job, i64 6
   %processor = call i32 @sched_getcpu()
   %here = sext i32 %processor to i64

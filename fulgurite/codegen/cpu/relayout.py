@@ -119,12 +119,12 @@ class _Rows(FunctionBuilder):
                 del values[place_of(store)]
                 continue
             first = next(t for t in reversed(range(step)) if place_of(store, -t) in values)
-            turns = [place_of(store, t - first) for t in range(step)]
-            store = values[turns[0]][0]
+            interleaved = [place_of(store, t - first) for t in range(step)]
+            store = values[interleaved[0]][0]
             name = ("at", self.numbers.position[store])
             place = self.first(store.arg[1], (), name)[0]
             number = store.arg[0]
-            taken = [self.e.splat(values.pop(t)[1]) for t in turns]
+            taken = [self.e.splat(values.pop(t)[1]) for t in interleaved]
             store_every(self.e, self.pointer(number), place, taken, self.dtypes[number], self.mask)
 
     def divide(self) -> None:

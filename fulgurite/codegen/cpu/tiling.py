@@ -202,7 +202,7 @@ class CoreRates:
     near_bytes: float = 32.0  # the same from the second, which has all of small operands
     cache_bytes: int = 3 << 19  # of operands that it has
     apart_cycles: float = 25.0  # of a vector of a view that is packed number by number
-    turned: float = 4.0  # times what a vector is packed in, where it is transposed
+    transposed: float = 4.0  # times what a vector is packed in, where it is transposed
     # of a line of the left and of the right operand that is written for other cores, who had it
     passed_cycles: tuple[float, float] = (60.0, 130.0)
     alone_cycles: float = 30.0  # the same where one core writes them all

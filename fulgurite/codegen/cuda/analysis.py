@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.dtype import DType, float16, float32
-from ...core.node import Node, toposort
+from ...core.node import Node, readers_of, toposort
 from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, WHERE
 from ...core.ops.index import FOLD
 from ...graph.ir.affine import Affine, axis
 from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import products_in_sums
 from ...graph.ir.reshape_groups import CannotLower
 
 
@@ -62,19 +63,7 @@ def dot_factors(
 
 def contractions(order: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> frozenset[Node]:
     """Products of floats that only sums over axes of both factors read: they are not rounded."""
-    readers: dict[Node, list[Node]] = {}
-    for node in order:
-        for below in node.src:
-            readers.setdefault(below, []).append(node)
-    return frozenset(
-        n for n in order
-        if n.op is MUL and n.dtype.is_small_float
-        and all(
-            r.op is FOLD and r.arg[0] == "add" and free[n.src[0]] & free[n.src[1]] >= {*r.arg[1]}
-            for r in readers.get(n, ())
-        )
-        and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
-    )  # fmt: skip
+    return frozenset([n for n in products_in_sums(order, free) if n.dtype.is_small_float])
 
 
 def narrow_values(order: Sequence[Node]) -> frozenset[Node]:
@@ -83,11 +72,7 @@ def narrow_values(order: Sequence[Node]) -> frozenset[Node]:
     A product, a quotient, a choice, a sum of exponentials: errors stay as small as they were, which
     a difference would not promise.
     """
-    readers: dict[Node, list[Node]] = {}
-    for node in order:
-        for below in node.src:
-            readers.setdefault(below, []).append(node)
-    found: set[Node] = set()
+    readers, found = readers_of(order), set[Node]()
 
     def keeps(node: Node, reader: Node) -> bool:
         if reader.op is CAST:

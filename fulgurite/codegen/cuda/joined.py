@@ -19,6 +19,7 @@ from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ...graph.ir.affine import Affine
+from ...graph.ir.bodies import replaced
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
 from ...kernel.transform.share_axes import renamed
@@ -95,22 +96,12 @@ def join_rows(kernel: IndexKernel, params: int, table: GpuTable) -> Joined | Non
         done[fold] = combined("add", make(LOAD, held, (), (param, place, ())), block, fold.dtype)
     axes, divisions = (*kernel.axes, count), kernel.divisions
     first = IndexKernel(axes, SINK(*roles.inside, *stores), divisions)
-    last = IndexKernel(axes, SINK(*[_with(root, done) for root in roles.outside]), divisions)
+    last = IndexKernel(axes, SINK(*replaced(roles.outside, done)), divisions)
     tiling = Tiling(
         (roles.row, roles.column), (table.joined_rows, power(columns)), table.joined_warps,
         table.joined_stages, streaming=table.streaming, short=table.short_functions,
     )  # fmt: skip
     return Joined(Part(first, {roles.row: (block, steps)}), Part(last), shared, tiling)
-
-
-def _with(root: Node, done: dict[Node, Node]) -> Node:
-    """A root over sums that are there by now."""
-    for node in toposort([root]):
-        if node not in done:
-            sources = tuple([done[s] for s in node.src])
-            same = all(a is b for a, b in zip(sources, node.src, strict=True))
-            done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
-    return done[root]
 
 
 def _roles(kernel: IndexKernel) -> _Roles | None:
@@ -160,7 +151,7 @@ def _has_folds(nodes: Iterable[Node]) -> bool:
 
 def _above(root: Node, sums: frozenset[Node]) -> Node:
     """A root with nothing below its sums."""
-    return _with(root, {s: make(LOAD, s.dtype, (), (0, (0, ()), ())) for s in sums})
+    return replaced([root], {s: make(LOAD, s.dtype, (), (0, (0, ()), ())) for s in sums})[0]
 
 
 class RowsAndColumns(TileProgram):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.dtype import bfloat16, float32, float64
-from ...core.node import Node, make, toposort
+from ...core.node import Node, make, readers_of, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import LOAD
 from ...core.ops.leaf import PARAM, SINK, VAR, param
@@ -52,14 +52,14 @@ class Gemm(NamedTuple):
     left: Matrix
     right: Matrix
     result: Matrix
-    turned: tuple[bool, bool]  # are operands transposed?
+    transposed: tuple[bool, bool]  # are operands transposed?
     batches: int
     precision: str  # of the sum: float32, tf32 or float64
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Rows and columns of the result by columns, and the depth of the sum."""
-        depth = self.left.rows if self.turned[0] else self.left.columns
+        depth = self.left.rows if self.transposed[0] else self.left.columns
         return self.result.rows, self.result.columns, depth
 
     @property
@@ -70,9 +70,9 @@ class Gemm(NamedTuple):
     @staticmethod
     def restored(dumped: Sequence[Any]) -> Gemm:
         """One that went through JSON."""
-        first, second, third, turned, batches, precision = dumped
+        first, second, third, transposed, batches, precision = dumped
         left, right, result = [Matrix(*one) for one in (first, second, third)]
-        return Gemm(left, right, result, (turned[0], turned[1]), batches, precision)
+        return Gemm(left, right, result, (transposed[0], transposed[1]), batches, precision)
 
 
 class LibraryKernel(NamedTuple):
@@ -129,11 +129,7 @@ def _product_value(kernel: Kernel) -> Node | None:
         return None
     if any(n.op is VAR for n in order):
         return None
-    users: dict[Node, list[Node]] = {}
-    for node in order:
-        for source in dict.fromkeys(node.src):
-            users.setdefault(source, []).append(node)
-    value = sums[0]
+    users, value = readers_of(order), sums[0]
     while True:
         above = users[value]
         if len(above) != 1 or above[0].op not in (RESHAPE, CAST):
@@ -173,13 +169,13 @@ def find_gemm_call(product: Kernel, precision: str) -> Gemm | None:
         return None
     if problem.batch and not result.stride:
         return None
-    (first, first_turned), (second, second_turned) = right, left
+    (first, first_transposed), (second, second_transposed) = right, left
     how = _precision(first.dtype, second.dtype, made, problem, precision)
     if how is None:
         return None
     # by columns the result is the transposed one: its left operand is our right one
-    turned = first_turned, not second_turned
-    return Gemm(first, second, result, turned, problem.batches, how)
+    transposed = first_transposed, not second_transposed
+    return Gemm(first, second, result, transposed, problem.batches, how)
 
 
 def _precision(

@@ -73,7 +73,6 @@ class Tiling:
     stages: int = 2
     dot: tuple[int, int, int] | None = None  # axes m, n, k of a product for the tensor cores
     precision: str = "ieee"  # of products of float32 there: ieee or tf32
-    walk: int = 0  # programs that walk tiles, the next ones on their way; 0: one tile each
     streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
     brief: bool = False  # scores in fewer instructions, where that holds
@@ -111,7 +110,6 @@ class TileProgram:
             a for a in range(len(self.sizes)) if a not in self.parallel and self._loops(a)
         )
         self.unrolled = self._unrolled()
-        self.walked = parallel if tiling.walk else frozenset[int]()
         self.shaped = self._shaped()
         self.products = contractions(self.order, self.free)
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
@@ -188,14 +186,11 @@ class TileProgram:
     def launch(self) -> Launch:
         """The text with its grid and arguments."""
         top = Scope(None, {}, 1)
-        tiles, walk = self._tiles(), self.tiling.walk
+        tiles = self._tiles()
         if tiles > INT32_LIMIT:
             raise CannotLower(f"{tiles} programs, of which a launch has {INT32_LIMIT} at most")
-        grid = min(tiles, walk or tiles)
-        inner = self._walk(top, tiles, grid) if walk else top
-        self._decode(inner)
-        self._emit_roots(inner)
-        self._close(inner, top)
+        self._decode(top)
+        self._emit_roots(top)
         body, used = _renumbered("\n".join(self._peeled_map(top)))
         arguments = [
             source.pointer(f"p{number}", self.dtypes[param], self.places[param])
@@ -208,7 +203,7 @@ class TileProgram:
         head = f"@triton.jit\ndef kernel({', '.join(a.name for a in arguments)}):"
         text = source.with_variables(f"{definitions(body)}{head}\n{body}\n", arguments)
         warps, stages = self.tiling.warps, self.tiling.stages
-        return Launch(text, "kernel", grid, warps, stages, tuple(arguments))
+        return Launch(text, "kernel", tiles, warps, stages, tuple(arguments))
 
     def _peeled_map(self, top: Scope) -> list[str]:
         """The lines of a program; of a map along uneven rows those of whole blocks and of others.
@@ -236,21 +231,11 @@ class TileProgram:
         """How many tiles there are."""
         return prod([-(-self.sizes[a] // self.block.get(a, 1)) for a in self.parallel])
 
-    def _walk(self, top: Scope, tiles: int, programs: int) -> Scope:
-        """A loop over every so manieth tile, whose loads begin some rounds before."""
-        inner = Scope(top, dict.fromkeys(self.walked, 0), top.indent + 1)
-        count, step, stages = self._number(tiles), self._number(programs), self.tiling.stages
-        inner.header = (
-            f"for r0 in tl.range(tl.program_id(0), {count}, {step}, num_stages={stages}):"
-        )
-        return inner
-
     def _decode(self, top: Scope) -> None:
         """A tile's number as places along the parallel axes."""
         fast = self._fastest_first()
         counts = {a: -(-self.sizes[a] // self.block.get(a, 1)) for a in fast}
-        number = "r0" if self.walked else "tl.program_id(0)"
-        top.say(f"left = {number}{'.to(tl.int64)' if self.wide else ''}")
+        top.say(f"left = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
         varying = [a for a in fast if counts[a] > 1]
         for axis in fast:
             step = "left"
@@ -296,7 +281,7 @@ class TileProgram:
         """Ensure that the places of a block are a tensor of the view's rank, with their mask."""
         bound = self._bound_name(axis, scope)
         name = f"{bound}{self.views[self.dims]}"
-        home = scope.home({axis} & (self.looped | self.walked))
+        home = scope.home({axis} & self.looped)
         if name not in home.spread:
             home.spread.add(name)
             places = ", ".join([":" if a == axis else "None" for a in self.dims])
@@ -498,7 +483,7 @@ class TileProgram:
 
     def _home(self, node: Node, scope: Scope) -> Scope:
         """The block that a value belongs to."""
-        return scope.home(self.free[node] & (self.looped | self.walked))
+        return scope.home(self.free[node] & self.looped)
 
     def _key(self, node: Node) -> Hashable:
         """What a value is known by: in another view it is another tensor."""
@@ -784,15 +769,15 @@ class TileProgram:
         types = dtypes or [stored_type(f) for f in factors]
         common = types[0] if types[0] is types[1] else float32
         names = [
-            self._matrix(factor, rows, k, common, scope, turned=rows == n)
+            self._matrix(factor, rows, k, common, scope, transposed=rows == n)
             for factor, rows in zip(factors, (m, n), strict=True)
         ]
         return f'tl.dot({names[0]}, {names[1]}, {total}, input_precision="{self.tiling.precision}")'
 
     def _matrix(
-        self, factor: Node, rows: int, k: int, dtype: DType, scope: Scope, turned: bool
+        self, factor: Node, rows: int, k: int, dtype: DType, scope: Scope, transposed: bool
     ) -> str:
-        """A factor as a matrix of rows x k, or turned; it is 0 beyond its ends."""
+        """A factor as a matrix of rows x k, or transposed; it is 0 beyond its ends."""
         view = (rows, k) if self._is_contiguous(factor, k) else (k, rows)
         with self._view(view):
             value = self._value(factor, scope)
@@ -807,7 +792,7 @@ class TileProgram:
         if dtype.is_small_float:
             value = f"{value if value.isidentifier() else f'({value})'}.to({type_name(dtype)})"
         name = self._name()
-        scope.say(f"{name} = {f'tl.trans({value})' if turned == (view[0] == rows) else value}")
+        scope.say(f"{name} = {f'tl.trans({value})' if transposed == (view[0] == rows) else value}")
         return name
 
     def _is_contiguous(self, factor: Node, axis: int) -> bool:

@@ -8,7 +8,7 @@ results are split in two launches, and stores that share no axis get launches of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -293,12 +293,15 @@ def _groups(kernel: IndexKernel, table: GpuTable) -> list[IndexKernel]:
     alike = len({r.arg[3] if r.op is STORE else free[r] for r in roots}) == 1
     if alike or programs(roots) >= min(alone, table.enough):
         return [kernel._replace(body=SINK(*roots))]
+    return [kernel._replace(body=SINK(*group)) for group in _by_axes(roots, free)]
+
+
+def _by_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> list[list[Node]]:
+    """Roots over the same axes together; several stores to one param keep their order."""
+    written = [r.arg[0] for r in roots if r.op is STORE]
+    if len(set(written)) < len(written):
+        return [[root] for root in roots]
     groups: dict[frozenset[int], list[Node]] = {}
     for root in roots:
         groups.setdefault(parallel_axes([root], free), []).append(root)
-    first = {root: place for place, root in enumerate(roots)}
-    ordered = sorted(groups.values(), key=lambda g: first[g[0]])
-    written = [r.arg[0] for r in roots if r.op is STORE]
-    if len(set(written)) < len(written):  # several stores to one param keep their order
-        ordered = [[root] for root in roots]
-    return [kernel._replace(body=SINK(*group)) for group in ordered]
+    return list(groups.values())

@@ -173,10 +173,11 @@ def _cast(value: str, source: DType, target: DType) -> str:
             f"{whole(low, goal)}, {whole(high, goal)})"
         )
     if target.is_small_float and source is not target:
-        if source.kind in "iu" and source.bits >= 32:
+        is_long = source.kind in "iu" and source.bits >= 32
+        if is_long:
             wide = f"fg_odd_{'signed' if source.kind == 'i' else 'unsigned'}({value})"
             value = wide if source.bits == 64 else f"{value}.to(tl.float64)"
-        if source is float64 or (source.kind in "iu" and source.bits >= 32):
+        if source is float64 or is_long:
             value = f"fg_odd_float32({value})"
         elif have is not float32:
             value = f"{value}.to(tl.float32)"

@@ -35,13 +35,11 @@ class GpuTable:
     capability: int = 90  # the compute capability that forms in Gluon are for
     map_bytes: int = 4096  # of each memory that a program without folds moves: 32 a thread
     map_warps: int = 4
-    turn_block: int = 128  # elements each way of a tile that transposes
+    transpose_block: int = 128  # elements each way of a tile that transposes
     row_block: int = 16384  # elements of a row that a program holds whole
     row_bytes: int = 32  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
     row_peel: int = 4  # whole blocks of such a row from which on its end is a loop of its own
-    row_walk: int = 0  # programs for each processor that walk rows; 0: a program for each row
-    row_stages: int = 2  # rows of such a program that are on their way at the same time
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
@@ -200,11 +198,10 @@ def choose_tiling(
     short = None if windows else _short_fold(order, *held, table)
     found = short or _fold_tiling(*held, table, narrow)
     found = _beside(found, apart, order, free, sizes)
-    found = replace(
+    return replace(
         found, streaming=table.streaming, short=table.short_functions,
         unrolled=table.unrolled_fold, peeled=table.row_peel, unrolled_blocks=table.unrolled_blocks,
     )  # fmt: skip
-    return _walking(found, sizes, parallel, folded, table)
 
 
 def _folded_apart(
@@ -263,19 +260,6 @@ def _short_fold(
     return found if tiles >= table.processors else None
 
 
-def _walking(
-    tiling: Tiling, sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
-    table: GpuTable,
-) -> Tiling:  # fmt: skip
-    """Programs that walk whole rows, where there are several for each of them."""
-    block = dict(zip(tiling.axes, tiling.blocks, strict=True))
-    programs = table.row_walk * table.processors
-    tiles = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel])
-    if not programs or tiles < 2 * programs or any(block.get(a, 0) < sizes[a] for a in folded):
-        return tiling
-    return replace(tiling, walk=programs, stages=table.row_stages)
-
-
 def _contiguous(
     order: Sequence[Node], free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
     dtypes: Sequence[DType],
@@ -325,7 +309,7 @@ def _map_tiling(
     if others and sizes[last] >= 8:
         other = max(others, key=lambda a: contiguous[a])
         if contiguous[other] * 4 >= contiguous.get(last, 1):
-            side = table.turn_block
+            side = table.transpose_block
             blocks = min(side, power(sizes[other])), min(side, power(sizes[last]))
             return Tiling((other, last), blocks, _warps(prod(blocks), 16, table.map_warps))
     block = max(16, table.map_bytes // width)

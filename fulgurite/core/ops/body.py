@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cached_property
 from typing import Any
 
-from ..node import Node, make, remember, toposort
+from ..node import Node, forward_slice, make, remember, toposort
 from ..op import Array
 from ..rewriting.substitute import substitute
 from ..symbolic.sym import Sym, sized
@@ -166,10 +166,7 @@ def close(
     more, and what was assigned there is its value.
     """
     order = toposort(roots)
-    varying = set(inputs)
-    for node in order:
-        if any([s in varying for s in node.src]):
-            varying.add(node)
+    varying = forward_slice(order, inputs)
     taken: dict[Node, None] = {}
     seen: set[Node] = set(inputs)
     stack = list(reversed(roots))
@@ -198,13 +195,11 @@ def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
     what needs one of the body's `own` nodes. What is taken without its gradient stays without.
     """
     fixed: set[Node] = set()
-    inside: set[Node] = set(own)
+    inside = forward_slice(order, own)
     for node in order:
         made = node.src and all([s in fixed for s in node.src])
         if node.op in (CONST, IOTA) or (made and node.op not in HOSTS and node.op is not WATCH):
             fixed.add(node)
-        if any([s in inside for s in node.src]):
-            inside.add(node)
 
     def captured(node: Node) -> bool:
         value = node.src[0] if node.op is DETACH else node

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..build import Step, replay
-from ..node import Node, toposort
+from ..node import Node, forward_slice, toposort
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,10 @@ class Template:
     def of(root: Node, holes: Sequence[Node]) -> Template:
         """The template of a graph that depends on its holes; nodes with metadata have none."""
         order = toposort([root])
-        below = set(holes)
-        for node in order:
-            if any(source in below for source in node.src):
-                assert node.meta is None and node.tag is None, node
-                below.add(node)
+        below = forward_slice(order, holes)
         assert root in below, "a graph without its holes"
         steps = [node for node in order if node in below and node not in holes]
+        assert all([node.meta is None and node.tag is None for node in steps])
         shared = {s: None for node in steps for s in node.src if s not in below}
         place = {node: n for n, node in enumerate((*holes, *shared, *steps))}
         return Template(

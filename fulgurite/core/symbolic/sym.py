@@ -462,13 +462,13 @@ def _arithmetic(name: str, function: Callable[[Trace, Polynomial, Polynomial], i
             return function(self.trace, self.polynomial, _poly(other))
         return _numbers(name, self, other) if isinstance(other, int | float) else NotImplemented
 
-    def turned(self: Sym, other: Any) -> Any:
+    def reflected(self: Sym, other: Any) -> Any:
         if type(other) in _WHOLE:
             return function(self.trace, _poly(other), self.polynomial)
         return _numbers(name, other, self) if isinstance(other, int | float) else NotImplemented
 
     setattr(Sym, f"__{name}__", apply)
-    setattr(Sym, f"__r{name}__", turned)
+    setattr(Sym, f"__r{name}__", reflected)
 
 
 _WHOLE = (int, bool, Sym)

@@ -90,8 +90,8 @@ def channel_shuffle(x: TensorLike, groups: int) -> Tensor:
         )
     batch, channels, *space = tensor.shape
     parts = reshape(tensor, (batch, groups, channels // groups, *space))
-    turned = permute_dims(parts, (0, 2, 1, *range(3, parts.ndim)))
-    return reshape(turned, tensor.shape)
+    permuted = permute_dims(parts, (0, 2, 1, *range(3, parts.ndim)))
+    return reshape(permuted, tensor.shape)
 
 
 class _Plan:

@@ -66,7 +66,7 @@ def sizes_in(order: Iterable[Node]) -> set[Node]:
     return found
 
 
-def _turn(node: Node) -> tuple[object, ...]:
+def _permutation(node: Node) -> tuple[object, ...]:
     """How a movement op changes the order of what it moves."""
     return ((node.src[0].shape, node.arg),) if node.op is PERMUTE else ()
 
@@ -82,7 +82,7 @@ class _Greedy:
         self.uses = Counter([s for n in (*order, sink) for s in n.src])
         self.home: dict[Node, Group] = {}
         self.base: dict[Node, Node] = {}  # of a movement op: what it moves
-        self.turns: dict[Node, tuple[object, ...]] = {}  # permutations on the way to a value
+        self.permutations: dict[Node, tuple[object, ...]] = {}  # permutations on the way to a value
         self.outside: dict[Node, int] = {}
         self.cost: dict[Node, int] = {}
         self.stored: dict[Node, Group] = {}
@@ -337,7 +337,7 @@ class _Greedy:
         group = self.group(source)
         if group is not None and self.stays(node, group):
             self.home[node] = group
-            self.turns[node] = (*self.turns.get(source, ()), *_turn(node))
+            self.permutations[node] = (*self.permutations.get(source, ()), *_permutation(node))
         if base in self.cost:
             self.cost[node] = self.cost[base]
 
@@ -364,17 +364,17 @@ class _Greedy:
                 target = group if target is None else self.merge(target, group)
         if target is None:
             return None
-        deps, turns = 0, set()
+        deps, permutations = 0, set()
         for source in node.src:
             if self.home.get(source) is not target and self.group(source) is not target:
                 number = self.read(source)
                 deps = number if number > deps else deps
             else:
-                turns.add(self.turns.get(source, ()))
+                permutations.add(self.permutations.get(source, ()))
         if target.kind == "contract":
-            if len(turns) > 1:
+            if len(permutations) > 1:
                 return None  # a product and its transpose: no tile has both
-            self.turns[node] = turns.pop()
+            self.permutations[node] = permutations.pop()
         if target.number is not None and deps > target.number - 1:
             return None
         target.deps = max(target.deps, deps)

@@ -5,7 +5,7 @@ run of neighbours fills a vector. A vector of results is read from memory in one
 elements are neighbours there as well, or far apart but many in a row; what reshapes, permutations
 and repetitions make of an axis may be pieces of two or three. Sums and products choose their own
 lanes, so for them any axis will do that is long enough; but lanes of a product are places of one of
-its operands, and results that lie in turns with the other's are stored one by one.
+its operands, and results that are interleaved with the other's are stored one by one.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class IndexWork(NamedTuple):
     chosen: int = 0  # where conditions allow it: one of many is taken
 
 
-def index_work(kernel: Kernel, order: Sequence[Node], short: int, turns: int) -> IndexWork:
+def index_work(kernel: Kernel, order: Sequence[Node], short: int, interleave: int) -> IndexWork:
     """How a kernel reads memory; fewer than `short` neighbours are no run, but up to so many
-    `turns` of longer ones are shuffled into one."""
+    `interleave` of longer ones are shuffled into one."""
     reorders, chooses = _reorders(order), _chooses(order)
     if not reorders and not chooses:
         return IndexWork()
@@ -67,7 +67,7 @@ def index_work(kernel: Kernel, order: Sequence[Node], short: int, turns: int) ->
     nodes = toposort([indexed.body])
     loads = [n for n in nodes if n.op is LOAD and not n.src]
     return IndexWork(
-        _gathered(nodes, loads, sizes, (short, turns)) + _scattered(nodes, sizes, short)
+        _gathered(nodes, loads, sizes, (short, interleave)) + _scattered(nodes, sizes, short)
         if reorders
         else 0,
         _chosen(nodes, loads, sizes) if chooses else 0,
@@ -95,7 +95,7 @@ def _gathered(
     nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], limits: tuple[int, int]
 ) -> int:
     """Numbers that are read one by one."""
-    short, turns = limits
+    short, interleave = limits
     folded = any([n.op is FOLD for n in nodes])
     stores = [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]
     results = max(stores, key=lambda steps: _count(steps, sizes), default={})
@@ -107,7 +107,7 @@ def _gathered(
         else:
             whole = {a: step for a, step in steps.items() if a not in cut}
             run = _run(whole, results, sizes, cut)
-            if 1 < run <= turns:
+            if 1 < run <= interleave:
                 run = max(run, _row_that_takes_turns(whole, results, sizes, run))
         axes = cut.union(steps)
         again = not folded and len(axes) < len(results)  # it is read for many results
@@ -163,10 +163,10 @@ def _count(axes: Iterable[int], sizes: Sequence[int]) -> int:
 
 
 def _row_that_takes_turns(
-    steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int], turns: int
+    steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int], interleave: int
 ) -> int:
     """How many neighbours in memory are every so many results: rows are shuffled into one."""
-    beside = [a for a, step in results.items() if step == turns and steps.get(a) == 1]
+    beside = [a for a, step in results.items() if step == interleave and steps.get(a) == 1]
     return sizes[beside[0]] if beside else 1
 
 

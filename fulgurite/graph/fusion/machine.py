@@ -97,7 +97,7 @@ class WorkModel:
     mask_block: int = 128  # elements of a streamed axis that a mask leaves out together
     choice_ops: int = 2  # additions that a number takes that is one of several
     short_run: int = 8  # elements next to each other: fewer fill no vector
-    turns: int = 4  # rows of memory that are shuffled into one row of results
+    interleave: int = 4  # rows of memory that are shuffled into one row of results
 
 
 COUNTING = WorkModel()
@@ -153,7 +153,7 @@ def _work(kernel: Kernel) -> Work:
             inside.add(node.src[0])
     params = [node for node in order if node.op is PARAM]
     moved = sum([elements(n.shape) * n.dtype.itemsize for n in (*params, *body.src)])
-    index = index_work(kernel, order, COUNTING.short_run, COUNTING.turns)
+    index = index_work(kernel, order, COUNTING.short_run, COUNTING.interleave)
     simple = _simple(order, inside) + COUNTING.choice_ops * index.chosen
     if only_chooses(order):  # each part is a copy: nothing is asked for each element
         simple = sum([elements(r.shape) for r in body.src])

@@ -30,7 +30,7 @@ from .machine import CostTable, spill_time, time_of, work_of
 from .segments import byte_count, memory_of
 
 WHY = "its readers would look up its elements again and again"
-TURNS = "a product would store its results one by one"
+STRIDED = "a product would store its results one by one"
 
 
 def store_views(partition: Partition, table: CostTable) -> Partition:
@@ -180,7 +180,7 @@ class _Views:
     def store(self, node: Node) -> None:
         """Store a value, and let its readers read it."""
         cut, users = self.maker(node), self.users[node]
-        why, apart = (WHY, "") if not _is_product(node) else (self.segments[users[0]][0], TURNS)
+        why, apart = (WHY, "") if not _is_product(node) else (self.segments[users[0]][0], STRIDED)
         for place in users:
             self.segments[place] = apart or self.segments[place][0], *self.reader(place, node)
             self.shares.pop(place, None)

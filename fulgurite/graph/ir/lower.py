@@ -228,9 +228,9 @@ class _Lower:
                 if is_bijection(index, root.shape, self.sizes):
                     return index
                 self.divisions = divisions
-            turns = node.op is PERMUTE or node.op is RESHAPE
-            if turns or node.op is CONTIGUOUS or node.op.family == "elementwise":
-                below = (*moves, node) if turns else moves
+            rearranges = node.op is PERMUTE or node.op is RESHAPE
+            if rearranges or node.op is CONTIGUOUS or node.op.family == "elementwise":
+                below = (*moves, node) if rearranges else moves
                 stack += [(s, below) for s in node.src if s not in seen]
                 seen.update(node.src)
         return None

@@ -8,11 +8,11 @@ number computed from axes is, what is nearest under a root, and bytes that are o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from ...core.dtype import decode, uint8
-from ...core.node import Node, Shape, toposort
+from ...core.node import Node, Shape, readers_of, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, MUL, NEG, OR, SHL, SUB
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
@@ -52,6 +52,20 @@ def is_contraction(node: Node) -> bool:
         return False
     whole = elements(source.shape)
     return all(own_elements(s) < whole and s.op is not CONST for s in source.src)
+
+
+def products_in_sums(order: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> set[Node]:
+    """Contractions: products that only sums over axes of both factors read, which miss others."""
+    readers = readers_of(order)
+    return {
+        n for n in order
+        if n.op is MUL
+        and all(
+            r.op is FOLD and r.arg[0] == "add" and free[n.src[0]] & free[n.src[1]] >= {*r.arg[1]}
+            for r in readers.get(n, ())
+        )
+        and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
+    }  # fmt: skip
 
 
 def indices(node: Node) -> list[Affine]:

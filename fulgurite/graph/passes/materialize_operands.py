@@ -77,12 +77,12 @@ def _merged(factor: Node) -> Node:
 
 
 def _keeps_rows(merged: Node) -> bool:
-    """True if a computed value is turned but for its last axis, of which axes are merged then."""
-    turned = merged.src[0]
-    value = turned.src[0]
+    """True if a computed value is permuted but for its last axis, of which axes are merged then."""
+    permuted = merged.src[0]
+    value = permuted.src[0]
     computed = value.op.family == "elementwise" or value.op is REDUCE
-    last = turned.arg[-1] == value.ndim - 1
-    axes = [sum([n != 1 for n in node.shape]) for node in (turned, merged)]
+    last = permuted.arg[-1] == value.ndim - 1
+    axes = [sum([n != 1 for n in node.shape]) for node in (permuted, merged)]
     return computed and value.dtype.is_small_float and last and axes[1] < axes[0]
 
 

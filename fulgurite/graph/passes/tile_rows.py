@@ -18,7 +18,7 @@ from itertools import accumulate
 from math import prod
 
 from ...core.dtype import int32
-from ...core.node import Node, Shape, constant, constant_bits, remember
+from ...core.node import Node, Shape, constant, constant_bits, forward_slice, readers_of, remember
 from ...core.op import Op
 from ...core.ops.effect import CONTIGUOUS, REMAT
 from ...core.ops.elementwise import ADD, CAST, LT, MAX, MIN, WHERE
@@ -173,15 +173,9 @@ def _made_of(
     sink: Node, order: Sequence[Node], matrix: Node
 ) -> tuple[dict[Node, None], dict[Node, list[Node]]]:
     """A matrix and all that is computed from it, sources first, and who reads each."""
-    below: dict[Node, None] = {matrix: None}
-    for node in order:
-        if node.op is not SINK and any([s in below for s in node.src]):
-            below[node] = None
-    readers: dict[Node, list[Node]] = {}
-    for node in [*below, sink]:
-        for source in node.src:
-            readers.setdefault(source, []).append(node)
-    return below, readers
+    made = forward_slice(order, [matrix])
+    below = dict.fromkeys([node for node in order if node in made and node.op is not SINK])
+    return below, readers_of([*below, sink])
 
 
 def _inside(

@@ -20,7 +20,7 @@ from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make
 from ...core.ops.index import LOAD
 from ...graph.ir.affine import Affine, Atom
-from ..transform.merge_axes import argument
+from ...graph.ir.bodies import argument
 from .analysis import Line, Part
 from .problem import GemmProblem
 

@@ -162,16 +162,17 @@ def _contiguous_stores(
 
 def part(c: GemmProblem, roots: Sequence[Node], stop: Node | None = None) -> Part:
     """The part that computes some nodes, not going below `stop`."""
-    nodes = reached(roots, (stop,))
+    return part_of(reached(roots, (stop,)), c.sizes, (c.batch, c.rows, c.columns, c.folded))
+
+
+def part_of(nodes: Iterable[Node], sizes: Sequence[int], roles: Sequence[Sequence[int]]) -> Part:
+    """The part that some nodes are; axes in the roles of batch, rows, columns and folded ones."""
+    nodes, absorbed = tuple(nodes), set[int]()
     found: list[dict[int, int]] = []
-    for node in nodes:
-        for index in indices(node):
-            collect(index, found)
-    absorbed: set[int] = set()
-    batch, rows, columns, folded = [
-        line_of(axes, c.sizes, found, absorbed) for axes in (c.batch, c.rows, c.columns, c.folded)
-    ]
-    return Part(tuple(nodes), batch, rows, columns, folded, frozenset(absorbed))
+    for index in [index for node in nodes for index in indices(node)]:
+        collect(index, found)
+    batch, rows, columns, folded = [line_of(axes, sizes, found, absorbed) for axes in roles]
+    return Part(nodes, batch, rows, columns, folded, frozenset(absorbed))
 
 
 def batch_outer_columns(c: GemmProblem, least: int) -> GemmProblem:

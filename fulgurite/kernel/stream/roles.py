@@ -15,16 +15,16 @@ from math import prod
 
 from ...core.dtype import DType, decode
 from ...core.lazy_dataclass import dataclass
-from ...core.node import Node, constant, make, toposort
+from ...core.node import Node, constant, forward_slice, make, toposort
 from ...core.ops.elementwise import CAST, DIV, EQ, LE, LT, MUL, NE
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from ...core.passes import show
 from ...core.symbolic.sym import choosing
 from ...graph.ir.lower import IndexKernel
-from ...graph.ir.queries import free_axes, indices
-from ..contract.analysis import Part, collect, line_of, ordered, reached, steps_of
-from ..contract.problem import GemmProblem
+from ...graph.ir.queries import free_axes
+from ..contract.analysis import Part, ordered, reached, steps_of
+from ..contract.problem import GemmProblem, part_of
 from .online import State, Streaming
 from .skip import SkipTest, skip_tests
 
@@ -109,11 +109,7 @@ class StreamProblem:
     @cached_property
     def depends_on_states(self) -> frozenset[Node]:
         """States, and all that is computed from them."""
-        found: set[Node] = set(self.folds | self.olds)
-        for node in self.order:
-            if any(s in found for s in node.src):
-                found.add(node)
-        return frozenset(found)
+        return frozenset(forward_slice(self.order, self.folds | self.olds))
 
     @cached_property
     def skips(self) -> tuple[SkipTest, ...]:
@@ -149,16 +145,7 @@ class StreamProblem:
     def part(self, roots: Sequence[Node], stops: Iterable[Node], columns: Sequence[int]) -> Part:
         """The nodes under some roots down to `stops`, with lines of their own."""
         nodes = reached(roots, frozenset(stops))
-        found: list[dict[int, int]] = []
-        for node in nodes:
-            for index in indices(node):
-                collect(index, found)
-        absorbed: set[int] = set()
-        batch, rows, across, down = [
-            line_of(axes, self.sizes, found, absorbed)
-            for axes in (self.batch_axes, self.m_axes, columns, ())
-        ]
-        return Part(tuple(nodes), batch, rows, across, down, frozenset(absorbed))
+        return part_of(nodes, self.sizes, (self.batch_axes, self.m_axes, columns, ()))
 
 
 def is_along_n(problem: StreamProblem, store: Node) -> bool:

@@ -14,7 +14,6 @@ from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...graph.ir.affine import ZERO, Affine, axis
-from ...graph.ir.bodies import argument as argument
 from ...graph.ir.bodies import argument_at, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import indices

@@ -19,9 +19,10 @@ from ...core.ops.elementwise import ADD, MUL
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST, SINK
 from ...graph.ir.affine import Affine, Atom, Condition, add, axes_of, axis, number, sources_of
+from ...graph.ir.bodies import argument, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices, is_scatter
-from .merge_axes import Line, argument
+from .merge_axes import Line
 from .tables import VectorTable
 from .vector_axis import transpose_axis
 
@@ -32,7 +33,7 @@ class RelayoutForm:
 
     row_axes: tuple[int, ...] = (4, 8)  # as many as fit
     row_conditions: tuple[int, ...] = (2, 6)  # of a load on rows alone: as many as fit
-    interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores write in turns
+    interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores interleave
     min_vectors: int = 4  # of a plain row: what its indices come to costs as much as several
     min_interleaved_lanes: int = 4
     small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
@@ -203,21 +204,21 @@ def _split(
     def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([n for a in axes for n in ((a, rests[a]) if a in rests else (a,))])
 
-    done: dict[Node, Node] = {}
-    for node in toposort([kernel.body]):
-        arg = argument(node, moved, kept)
-        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
-    return IndexKernel(tuple(sizes), done[kernel.body], False), guards
+    def change(node: Node, sources: tuple[Node, ...]) -> Node:
+        return make(node.op, node.dtype, sources, argument(node, moved, kept))
+
+    (body,) = transformed([kernel.body], change)
+    return IndexKernel(tuple(sizes), body, False), guards
 
 
 def place_of(store: Node, turn: int = 0) -> Place:
-    """The place of a STORE, or of one that many turns after it: param, offset, what is added."""
+    """The place of a STORE, or of one that many steps after it: param, offset, what is added."""
     number, (offset, terms) = store.arg[:2]
     return number, offset + turn, terms
 
 
 def _lane(stores: Sequence[Node]) -> int | None:
-    """The axis along which all stores have neighbours, alone or in turns."""
+    """The axis along which all stores have neighbours, alone or interleaved."""
     found = {
         (a, step)
         for a, step in stores[0].arg[1][1]
@@ -230,8 +231,8 @@ def _lane(stores: Sequence[Node]) -> int | None:
     for store in stores:
         number, (offset, terms) = store.arg[:2]
         first = [t for t in range(step) if (number, offset - t, terms) in places]
-        turns = [place_of(store, t - max(first)) in places for t in range(step)]
-        if dict(terms).get(lane) != step or not all(turns):
+        interleaved = [place_of(store, t - max(first)) in places for t in range(step)]
+        if dict(terms).get(lane) != step or not all(interleaved):
             return None
         if any(isinstance(a, tuple) for a, _ in terms):
             return None

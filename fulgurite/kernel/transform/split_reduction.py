@@ -27,7 +27,7 @@ from ...core.ops.leaf import SINK
 from ...core.passes import show
 from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Affine
-from ...graph.ir.bodies import rename_axes
+from ...graph.ir.bodies import each_fold, rename_axes, replaced
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, nearest
 from .tables import SplitTable
@@ -209,9 +209,13 @@ class _Splitter:
                 self.hoist(order, [f for f in long if self.free[f] == kept], values, count, where)
             else:
                 self.store(*self.split_group(group, {}, where, is_flat=True), where)
-        left = [self.now(root) for root in self.kernel.body.src if root not in self.stored]
+        return [*self.parts, *self.rest()], self.shared
+
+    def rest(self) -> list[Part]:
+        """What no earlier part stores, over values of the folds that were split."""
+        left = self.now(*[root for root in self.kernel.body.src if root not in self.stored])
         rest = IndexKernel(tuple(self.axes), SINK(*left), self.kernel.divisions)
-        return [*self.parts, Part(rest)] if left else self.parts, self.shared
+        return [Part(rest)] if left else []
 
     def groups(self, long: Sequence[Node]) -> list[tuple[int, list[Node]]]:
         """Folds over the same axes with the same results that need none of each other, by level."""
@@ -231,18 +235,12 @@ class _Splitter:
             stores.append(make(STORE, void, (fold,), (memory, where, "set", tuple(sorted(kept)))))
             self.done[fold] = make(LOAD, fold.dtype, (), (memory, where, ()))
         axes, divisions = self.kernel.axes, self.kernel.divisions
-        bodies = SINK(*stores), self.now(self.kernel.body)
+        bodies = SINK(*stores), *self.now(self.kernel.body)
         return [Part(IndexKernel(axes, body, divisions)) for body in bodies], self.shared
 
-    def now(self, root: Node, done: dict[Node, Node] | None = None) -> Node:
-        """A node with folds that are split replaced by loads of their values."""
-        done = self.done if done is None else done
-        for node in toposort([root]):
-            if node not in done:
-                sources = tuple([done[s] for s in node.src])
-                same = all(a is b for a, b in zip(sources, node.src, strict=True))
-                done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
-        return done[root]
+    def now(self, *roots: Node) -> tuple[Node, ...]:
+        """Nodes with folds that are split replaced by loads of their values."""
+        return replaced(roots, self.done)
 
     def split_group(
         self, group: Sequence[Node], moments: dict[Node, _Moment], where: Affine,
@@ -273,7 +271,7 @@ class _Splitter:
                 memory = self.memory(inner, count * results)
                 at = (where[0], (*where[1], (block, results)))
                 axes = (*sorted(kept), block)
-                value = self.now(fold)
+                (value,) = self.now(fold)
                 value = _with_whole_folds(value, axis, block + 1) if fold in group else value
                 stores.append(make(STORE, void, (value,), (memory, at, "set", axes)))
                 at = (where[0], (*inner_terms, (further, results)))
@@ -283,7 +281,7 @@ class _Splitter:
         values = {fold: combined(fold.arg[0], in_blocks(fold), further) for fold in group}
         elements = steps * (total // results // self.sizes[axis])
         for fold, moment in moments.items():
-            about = self.now(moment.about, {**self.done, **values})
+            (about,) = replaced([moment.about], {**self.done, **values})
             moved = moment.moved(fold.arg[1], elements, about, in_blocks)
             values[fold] = combined("add", moved, further, fold.dtype)
         apart = any(n.op is FOLD and block + 1 in n.arg[1] for n in toposort(stores))
@@ -339,12 +337,12 @@ class _Splitter:
         self.stored |= set(moved)
         loads = {n: value for n, value in self.done.items() if self.is_split(n)}
         self.done |= values
-        stores = [self.now(n) for n in moved]
+        stores = [*self.now(*moved)]
         results, axes = prod([self.sizes[a] for a in kept]), tuple(sorted(kept))
         for node in self.used_outside(order, inside):
             if node not in loads:
                 memory = self.memory(node.dtype, results)
-                stores.append(make(STORE, void, (self.now(node),), (memory, where, "set", axes)))
+                stores.append(make(STORE, void, self.now(node), (memory, where, "set", axes)))
                 loads[node] = make(LOAD, node.dtype, (), (memory, where, ()))
         axes_now = (*self.kernel.axes, count)
         self.parts.append(Part(IndexKernel(axes_now, SINK(*stores), self.kernel.divisions)))
@@ -412,16 +410,16 @@ def _with_whole_folds(fold: Node, axis: int, fresh: int) -> Node:
     They are too short to be split (a row's maximum and sum in a softmax above many columns), so
     every block has its own.
     """
-    done: dict[Node, Node] = {}
-    for node in toposort(fold.src):
-        made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-        if node.op is FOLD and axis in node.arg[1]:
-            name, axes, *more = node.arg
-            arg = (name, tuple([fresh if a == axis else a for a in axes]), *more)
-            body = rename_axes(made.src[0], {axis: fresh})
-            made = make(FOLD, node.dtype, (body, *made.src[1:]), arg)
-        done[node] = made
-    return make(FOLD, fold.dtype, tuple([done[s] for s in fold.src]), fold.arg)
+
+    def renamed(inner: Node) -> Node:
+        name, axes, *more = inner.arg
+        if axis not in axes:
+            return inner
+        arg = (name, tuple([fresh if a == axis else a for a in axes]), *more)
+        body = rename_axes(inner.src[0], {axis: fresh})
+        return make(FOLD, inner.dtype, (body, *inner.src[1:]), arg)
+
+    return make(FOLD, fold.dtype, each_fold(fold.src, renamed), fold.arg)
 
 
 def _steps(size: int, total: int, table: SplitTable) -> int:

@@ -9,6 +9,7 @@ or lanes are results already, there is nothing to gain and the kernel stays as i
 
 from __future__ import annotations
 
+from itertools import chain
 from math import prod
 
 from ...core.node import Node, Source, make, toposort
@@ -16,7 +17,7 @@ from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN
 from ...core.ops.leaf import SINK
 from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Domain, number
-from ...graph.ir.bodies import argument_at
+from ...graph.ir.bodies import argument_at, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
 from .tables import UnrollTable, VectorTable
@@ -71,24 +72,20 @@ def _partly_read(free: Free, fold: Node, stores: tuple[Node, ...]) -> list[int]:
 
 def _written_out(kernel: IndexKernel, short: int, sizes: list[int]) -> IndexKernel:
     """The kernel with one axis gone and its stores once for every step of it."""
-    order = toposort([kernel.body])
-    stores: list[Node] = []
-    for step in range(sizes[short]):
-        done: dict[Node, Node] = {}
-        for node in order:
-            if node.op is not SINK:
-                done[node] = _at(node, short, step, sizes, tuple([done[s] for s in node.src]))
-        stores.extend(done[s] for s in kernel.body.src)
-    return IndexKernel(kernel.axes, SINK(*stores), kernel.divisions)
+    steps = [_at(kernel.body.src, short, step, sizes) for step in range(sizes[short])]
+    return IndexKernel(kernel.axes, SINK(*chain(*steps)), kernel.divisions)
 
 
-def _at(node: Node, short: int, step: int, sizes: list[int], src: tuple[Node, ...]) -> Node:
-    """A node at one step of an axis."""
+def _at(stores: tuple[Node, ...], short: int, step: int, sizes: list[int]) -> tuple[Node, ...]:
+    """Stores at one step of an axis."""
 
     def bound(atom: int | Source) -> tuple[int, int]:
         return (0, sizes[atom] - 1) if isinstance(atom, int) else (-(1 << 62), 1 << 62)
 
-    arg = argument_at(node, {short: number(step)}, bound=True)
-    if node.op is LOAD:
-        arg = (*arg[:2], tuple(Domain(arg[2]).simplify(bound)))
-    return make(node.op, node.dtype, src, arg)
+    def change(node: Node, sources: tuple[Node, ...]) -> Node:
+        arg = argument_at(node, {short: number(step)}, bound=True)
+        if node.op is LOAD:
+            arg = (*arg[:2], tuple(Domain(arg[2]).simplify(bound)))
+        return make(node.op, node.dtype, sources, arg)
+
+    return transformed(stores, change)

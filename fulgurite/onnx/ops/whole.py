@@ -52,7 +52,7 @@ class Whole:
         return self.wide if self.zero is None else self.wide - self.zero
 
     @property
-    def turned(self) -> Whole:
+    def transposed(self) -> Whole:
         """Matrices with rows and columns exchanged."""
         turn, zero = fg.matrix_transpose, self.zero
         return replace(self, tensor=turn(self.tensor),
@@ -167,7 +167,7 @@ def real_product(op: Call, transposed: bool = False) -> Value | None:
     if not isinstance(steps, int) or steps > MOST_STEPS:
         return None
     right = whole(b.whole, b.zero, (-1, 1) if transposed else (-1,))
-    total = product(op, whole(a.whole, a.zero), right.turned if transposed else right)
+    total = product(op, whole(a.whole, a.zero), right.transposed if transposed else right)
     return scaled(total, scale_of(op, a, b, (-1,)), None, False, a, b)
 
 

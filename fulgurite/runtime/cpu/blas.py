@@ -35,7 +35,7 @@ from ...kernel.transform.merge_axes import merge_axes
 from ..device import Buffer
 
 LIBRARY_CALL_MULTIPLIES = 1 << 21  # products of two numbers from which a call into a library pays
-_ROWS, _AS_IT_IS, _TURNED = 101, 111, 112  # the library's words for row-major order and turning
+_ROWS, _NOT_TRANSPOSED, _TRANSPOSED = 101, 111, 112  # CBLAS's numbers
 _NAMES = {float32: "cblas_sgemm", float64: "cblas_dgemm"}
 
 
@@ -73,7 +73,7 @@ class Matrix:
     """Where a matrix lies: param, turning, step between rows, and a place for each product."""
 
     param: int
-    turned: int
+    transposed: int
     step: int
     places: tuple[int, ...]
 
@@ -98,7 +98,7 @@ class BlasGemm:
         places = zip(self.left.places, self.right.places, self.result.places, strict=True)
         for first, second, third in places:
             call(
-                _ROWS, self.left.turned, self.right.turned, *self.sizes, 1.0,
+                _ROWS, self.left.transposed, self.right.transposed, *self.sizes, 1.0,
                 a.ctypes.data + first * size, self.left.step,
                 b.ctypes.data + second * size, self.right.step, 0.0,
                 c.ctypes.data + third * size, self.result.step,
@@ -153,7 +153,7 @@ def found_product(kernel: Kernel) -> BlasGemm | None:
     matrices = [
         _factor(found, found.left, left.rows, left.folded),
         _factor(found, found.right, right.folded, right.columns),
-        _matrix(found, store, above.rows, above.columns, _AS_IT_IS),
+        _matrix(found, store, above.rows, above.columns, _NOT_TRANSPOSED),
     ]
     if any(m is None for m in matrices):
         return None
@@ -162,17 +162,17 @@ def found_product(kernel: Kernel) -> BlasGemm | None:
 
 
 def _factor(c: GemmProblem, root: Node, down: Line, along: Line) -> Matrix | None:
-    """A factor as a matrix of so many rows down, turned or not."""
+    """A factor as a matrix of so many rows down, transposed or not."""
     own = part(c, [root])
-    for first, second, turned in ((down, along, _AS_IT_IS), (along, down, _TURNED)):
+    for first, second, transposed in ((down, along, _NOT_TRANSPOSED), (along, down, _TRANSPOSED)):
         folded = second.axes == own.folded.axes
         plain = is_dense(own, root, first if folded else second, "folded" if folded else "own")
         if root.dtype is c.fold.dtype and plain:
-            return _matrix(c, root, first, second, turned)
+            return _matrix(c, root, first, second, transposed)
     return None
 
 
-def _matrix(c: GemmProblem, node: Node, down: Line, along: Line, turned: int) -> Matrix | None:
+def _matrix(c: GemmProblem, node: Node, down: Line, along: Line, transposed: int) -> Matrix | None:
     """The matrix at the index of a load or store, with numbers next to each other `along` it."""
     number, (start, terms) = node.arg[:2]
     if not all(isinstance(atom, int) for atom, _ in terms):
@@ -182,4 +182,4 @@ def _matrix(c: GemmProblem, node: Node, down: Line, along: Line, turned: int) ->
     if steps.get(along.axes[0]) != 1 or step < along.sizes[0]:
         return None
     moves = [[steps.get(axis, 0) * i for i in range(c.sizes[axis])] for axis in c.batch]
-    return Matrix(number, turned, step, tuple(start + sum(at) for at in every(*moves)))
+    return Matrix(number, transposed, step, tuple(start + sum(at) for at in every(*moves)))

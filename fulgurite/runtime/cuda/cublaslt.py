@@ -274,8 +274,8 @@ class Product:
         gemm, library = self.gemm, self.library
         scale = TYPES["float64" if gemm.precision == "float64" else "float32"]
         self.matmul = self._made("MatmulDesc", COMPUTE[gemm.precision], scale)
-        for attribute, turned in zip((TRANSPOSE_LEFT, TRANSPOSE_RIGHT), gemm.turned, strict=True):
-            library.set("MatmulDesc", self.matmul, attribute, c_int(int(turned)))
+        for attribute, on in zip((TRANSPOSE_LEFT, TRANSPOSE_RIGHT), gemm.transposed, strict=True):
+            library.set("MatmulDesc", self.matmul, attribute, c_int(int(on)))
         self.layouts = [self._layout(one) for one in (gemm.left, gemm.right, gemm.result)]
 
     def _made(self, what: str, *arguments: Any) -> int:

@@ -20,7 +20,6 @@ import numpy as np
 from ...core.dtype import array_of_bits
 from ...core.node import Node, Source, toposort
 from ...core.op import Array
-from ...core.ops.elementwise import MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.indexing import combine_at, outside, sorted_places
 from ...core.ops.leaf import CONST, SINK, VAR
@@ -30,7 +29,7 @@ from ...errors import ShapeError
 from ...graph.ir.affine import Affine, Atom
 from ...graph.ir.bodies import CaptureError, rename_axes
 from ...graph.ir.lower import IndexKernel
-from ...graph.ir.queries import free_axes, whole_axes
+from ...graph.ir.queries import free_axes, products_in_sums, whole_axes
 from .evaluate import size_value
 
 TILE = 1 << 20  # elements of the largest temporary, unless one row is larger
@@ -50,7 +49,8 @@ class Runner:
         # an output may take an input's memory: a tile reads everything before it writes anything
         self.order = sorted(nodes, key=lambda n: n.op is STORE)
         self.free = free_axes(self.order)
-        self.products = _products(self.order, self.free)
+        found = products_in_sums(self.order, self.free)
+        self.products = {n for n in found if n.dtype.kind in "iuf"}
         stores = [n for n in self.order if n.op is STORE]
         self.stored = [n.arg[3] for n in stores]  # the axes of each store
         shared = frozenset.intersection(*[self.free[s] for s in stores])
@@ -84,23 +84,6 @@ class Runner:
     def _largest(self, chunks: Sequence[int]) -> int:
         kept = (n for n in self.order if n not in self.products)
         return max(math.prod([chunks[a] for a in self.free[n]]) for n in kept)
-
-
-def _products(order: Sequence[Node], free: dict[Node, Axes]) -> frozenset[Node]:
-    """Contractions: products that only sums over axes of both factors read, which miss others."""
-    readers: dict[Node, list[Node]] = {}
-    for node in order:
-        for source in node.src:
-            readers.setdefault(source, []).append(node)
-    return frozenset(
-        n for n in order
-        if n.op is MUL and n.dtype.kind in "iuf"
-        and all(
-            r.op is FOLD and r.arg[0] == "add" and free[n.src[0]] & free[n.src[1]] >= {*r.arg[1]}
-            for r in readers.get(n, ())
-        )
-        and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
-    )  # fmt: skip
 
 
 def _repeated(

@@ -61,10 +61,10 @@ Array = np.ndarray[Any, Any]
 FAMILIES = ("elementwise", "movement", "reduce", "indexing", "random")
 LARGE = in_plain_triton(HOPPER)
 TINY = GpuTable(
-    processors=2, map_bytes=64, turn_block=4, row_block=8, chunk_elements=4, small_rows=8,
+    processors=2, map_bytes=64, transpose_block=4, row_block=8, chunk_elements=4, small_rows=8,
     column_bytes=16, column_elements=8, programs=2, split_short=4, split_elements=16,
     split_least=4, dot_rows=16, dot_depth=16, dot_least=2, scan_block=4, scan_chunk=4, sort_tile=2,
-    sort_run=4, segment_block=4, row_peel=2, row_walk=1, streaming=True, short_functions=True,
+    sort_run=4, segment_block=4, row_peel=2, streaming=True, short_functions=True,
     unrolled_blocks=4, stream_fast_exp=True, gluon=False, gluon_stream=False,
 )  # fmt: skip
 FLOATS = (

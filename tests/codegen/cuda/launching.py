@@ -25,6 +25,14 @@ POISON = 0xA5
 PATIENCE = 5.0  # seconds for kernels that take milliseconds
 
 
+def compiled(launch: Launch) -> Cubin | str:
+    """A launch's machine code, or why there is none."""
+    try:
+        return compile_launch(launch)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
 class Gpu:
     """One GPU with a stream and a pool."""
 
@@ -97,6 +105,34 @@ class Gpu:
         self.stream.synchronize()
         assert (padded[like.nbytes :] == POISON).all(), "a kernel writes outside of its memory"
         return padded[: like.nbytes].view(like.dtype).reshape(like.shape)
+
+    def arena(self, nbytes: int) -> int:
+        """Memory of random numbers, but for the first MiB, which is zeros: flags and locks."""
+        place = self.pool.allocate(nbytes, self.stream)
+        cuda.fill(self.driver, place, 0, nbytes, self.stream)
+        numbers = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+        chunk = (numbers.view(np.uint32) >> 16).astype(np.uint16)  # of bfloat16
+        for at in range(place + (1 << 20), place + nbytes - chunk.nbytes, chunk.nbytes):
+            cuda.copy_in(self.driver, at, chunk.ctypes.data, chunk.nbytes, self.stream)
+        self.stream.synchronize()
+        return place
+
+    def times(self, launches: Sequence[tuple[Any, int, Any]], rounds: int) -> list[float]:
+        """Microseconds of functions with grids and arguments, one behind the other in a graph."""
+        graph, node, found = cuda.Graph(self.driver), None, []
+        for function, grid, packed in launches:
+            node = graph.add(function, grid, packed, [] if node is None else [node])
+        graph.instantiate()
+        for _ in range(rounds):
+            start, stop = cuda.Event(self.driver, True), cuda.Event(self.driver, True)
+            start.record(self.stream)
+            graph.launch(self.stream)
+            stop.record(self.stream)
+            self.wait()
+            stop.synchronize()
+            found.append(stop.since(start) * 1e3)
+        graph.close()
+        return found
 
     def wait(self) -> None:
         """Wait for all kernels, but not for ever: a barrier may be one that nobody reaches."""

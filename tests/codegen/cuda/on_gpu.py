@@ -397,17 +397,12 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "matmul_f32": lambda a, b: np.maximum(a.astype(np.float64) @ b, 0),
 }
 _ROW = (
-    ("walk 8", {"row_walk": 8}), ("walk 4, 3 rows", {"row_walk": 4, "row_stages": 3}),
-    ("walk 6", {"row_walk": 6}), ("streaming", {"streaming": True}),
-    ("walk 8 streaming", {"row_walk": 8, "streaming": True}),
-    ("4 warps", {"most_warps": 4}), ("8 a thread", {"row_bytes": 8}),
+    ("streaming", {"streaming": True}), ("4 warps", {"most_warps": 4}),
+    ("8 a thread", {"row_bytes": 8}),
 )  # fmt: skip
 _SHORT = {"short_functions": True}
 _SOFTMAX = (
-    ("short", _SHORT), ("short walk 8", {**_SHORT, "row_walk": 8}),
-    ("short walk 4, 3 rows", {**_SHORT, "row_walk": 4, "row_stages": 3}),
-    ("short 8 a thread", {**_SHORT, "row_bytes": 8}),
-    ("short walk 6 streaming", {**_SHORT, "row_walk": 6, "streaming": True}),
+    ("short", _SHORT), ("short 8 a thread", {**_SHORT, "row_bytes": 8}),
 )  # fmt: skip
 _MAP = (
     ("1 KB", {"map_bytes": 1024}), ("4 KB", {"map_bytes": 4096}),
@@ -450,7 +445,7 @@ _VARIANTS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("512 B", {"column_bytes": 512}), ("128 B", {"column_bytes": 128}),
         ("8 K", {"column_elements": 8192}), ("16 programs", {"programs": 16}),
     ),
-    "transpose": (("32", {"turn_block": 32}), ("64", {"turn_block": 64})),
+    "transpose": (("32", {"transpose_block": 32}), ("64", {"transpose_block": 64})),
     "scan": (("2 K block", {"scan_block": 2048}), ("16 K chunk", {"scan_chunk": 16384})),
     "sort": (("tile 64", {"sort_tile": 64}), ("run 512", {"sort_run": 512})),
     "embedding_grad": (("1 K", {"segment_block": 1024}), ("4 K", {"segment_block": 4096})),

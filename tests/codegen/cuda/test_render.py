@@ -91,15 +91,6 @@ def variant(name: str, **changes: Any) -> Any:
     return launch
 
 
-def test_programs_that_walk_rows_read_what_rows_share_once() -> None:
-    plain, walking = variant("layernorm"), variant("layernorm", row_walk=4, row_stages=3)
-    assert plain.grid == 16384 and walking.grid == 4 * HOPPER.processors
-    before, loop, after = walking.text.partition("for r0 in tl.range(tl.program_id(0), ")
-    assert "num_stages=3" in after and loop
-    assert before.count("tl.load") == 4  # two vectors and two numbers
-    assert after.count("tl.load") == 1
-
-
 def test_whole_blocks_of_a_map_along_uneven_rows_have_no_mask() -> None:
     def text(rows: int, columns: int) -> str:
         given = (((rows, columns + 15), "bfloat16"),)
@@ -133,12 +124,6 @@ def test_sums_that_are_stored_far_apart_have_an_epilogue_of_their_own() -> None:
     assert first.grid == 3 * 144  # tiles of 128 x 128, for each place in the window
     (store,) = [line for line in first.text.splitlines() if "tl.store(" in line]
     assert " + a1 + " in store  # along the columns of the tile
-
-
-def test_a_few_rows_are_not_walked() -> None:
-    (item,) = scheduled(lambda x: fg.softmax(x, axis=1), (((1000, 4096), "float32"),)).items
-    (launch,) = rendered(item.kernel, replace(HOPPER, row_walk=4)).launches
-    assert launch.grid == 1000 and "tl.range" not in launch.text
 
 
 def test_short_forms_and_hints_for_the_cache_are_asked_for() -> None:

@@ -28,7 +28,7 @@ import numpy as np
 import fulgurite as fg
 from bench import steps
 from fulgurite.codegen.cuda import source, tiling
-from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
+from fulgurite.codegen.cuda.compilation.compiler import Cubin
 from fulgurite.codegen.cuda.source import KernelSource, Launch
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.config import current
@@ -43,7 +43,7 @@ from fulgurite.runtime.pipeline import Context, Scratch, schedule_of
 from fulgurite.tensor import wrap
 from tests.runtime.cuda import fake
 
-from .launching import Gpu
+from .launching import Gpu, compiled
 from .workloads import rendered
 
 ARENA = 3 << 30
@@ -100,14 +100,6 @@ def scheduled(roots: Sequence[fg.Tensor], over: Sequence[tuple[Node, int]] = ())
     return schedule_of(sink, context)
 
 
-def compiled(launch: Launch) -> Cubin | str:
-    """A launch's machine code, or why there is none."""
-    try:
-        return compile_launch(launch)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
 def _nbytes(param: Node) -> int:
     return prod([n for n in param.shape if isinstance(n, int)]) * param.dtype.itemsize
 
@@ -117,13 +109,7 @@ class Clock:
 
     def __init__(self, gpu: Gpu, values: Mapping[str, int]) -> None:
         self.gpu, self.values = gpu, values  # of variables
-        self.arena = gpu.pool.allocate(ARENA, gpu.stream)
-        numbers = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
-        chunk = (numbers.view(np.uint32) >> 16).astype(np.uint16)
-        for place in range(0, ARENA, chunk.nbytes):
-            cuda.copy_in(
-                gpu.driver, self.arena + place, chunk.ctypes.data, chunk.nbytes, gpu.stream
-            )
+        self.arena = gpu.arena(ARENA)
         self.places: dict[int, int] = {}  # bytes of a whole number -> memory full of such ones
         for width in (4, 8):
             whole = np.random.default_rng(1).integers(0, 1000, PLACES // width, f"i{width}")
@@ -169,21 +155,7 @@ class Clock:
 
     def time(self, launches: list[Any]) -> float:
         """Microseconds of launches one behind the other in a graph, the least of five."""
-        gpu = self.gpu
-        graph, node = cuda.Graph(gpu.driver), None
-        for function, grid, packed in launches:
-            node = graph.add(function, grid, packed, [] if node is None else [node])
-        graph.instantiate()
-        best = float("inf")
-        for _ in range(5):
-            start, stop = cuda.Event(gpu.driver, True), cuda.Event(gpu.driver, True)
-            start.record(gpu.stream)
-            graph.launch(gpu.stream)
-            stop.record(gpu.stream)
-            stop.synchronize()
-            best = min(best, stop.since(start) * 1e3)
-        graph.close()
-        return best
+        return min(self.gpu.times(launches, 5))
 
 
 def _is_place(param: Node) -> bool:

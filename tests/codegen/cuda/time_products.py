@@ -25,12 +25,11 @@ import numpy as np
 
 from bench import hopper
 from fulgurite.codegen.cuda import source
-from fulgurite.codegen.cuda.compilation.compiler import Cubin, compile_launch
-from fulgurite.codegen.cuda.source import KernelSource, Launch
+from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.graph.ir.kernel import params_of
-from fulgurite.runtime.cuda import driver as cuda
 from tests.codegen.cuda import gluon_on_gpu, products
+from tests.codegen.cuda.launching import Gpu, compiled
 from tests.codegen.cuda.workloads import rendered, scheduled
 
 SETS = 3
@@ -115,14 +114,6 @@ def made(work: Work, forms: Sequence[Form]) -> dict[str, tuple[Any, KernelSource
     }
 
 
-def compiled(launch: Launch) -> Cubin | str:
-    """Its machine code, or what is wrong with it."""
-    try:
-        return compile_launch(launch)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
 PLAIN = 4  # products, the first, whose results are only rounded
 
 
@@ -154,17 +145,9 @@ def checked(forms: Sequence[Form], rng: np.random.Generator, each: int) -> list[
 class Clock:
     """Launches in graphs, over memory of random numbers."""
 
-    def __init__(self, gpu: Any, nbytes: int = 5 << 30) -> None:
+    def __init__(self, gpu: Gpu, nbytes: int = 5 << 30) -> None:
         self.gpu, self.nbytes = gpu, nbytes
-        self.arena = gpu.pool.allocate(nbytes, gpu.stream)
-        cuda.fill(gpu.driver, self.arena, 0, nbytes, gpu.stream)
-        numbers = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
-        chunk = (numbers.view(np.uint32) >> 16).astype(np.uint16)
-        for place in range(1 << 20, nbytes - chunk.nbytes, chunk.nbytes):
-            cuda.copy_in(
-                gpu.driver, self.arena + place, chunk.ctypes.data, chunk.nbytes, gpu.stream
-            )
-        gpu.stream.synchronize()
+        self.arena = gpu.arena(nbytes)
 
     def microseconds(self, kernel: Any, code: KernelSource) -> float:
         """Of a kernel's launches, the median of graphs of many."""
@@ -190,22 +173,7 @@ class Clock:
         return self._graph(every) / count
 
     def _graph(self, launches: Sequence[Any]) -> float:
-        gpu = self.gpu
-        graph, node = cuda.Graph(gpu.driver), None
-        for function, grid, packed in launches:
-            node = graph.add(function, grid, packed, [] if node is None else [node])
-        graph.instantiate()
-        found = []
-        for _ in range(6):
-            start, stop = cuda.Event(gpu.driver, True), cuda.Event(gpu.driver, True)
-            start.record(gpu.stream)
-            graph.launch(gpu.stream)
-            stop.record(gpu.stream)
-            gpu.wait()
-            stop.synchronize()
-            found.append(stop.since(start) * 1e3)
-        graph.close()
-        return sorted(found[1:])[2]
+        return sorted(self.gpu.times(launches, 6)[1:])[2]
 
 
 def peer(work: Work) -> float:

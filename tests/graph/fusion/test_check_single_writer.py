@@ -62,7 +62,7 @@ def test_a_search_that_does_not_know_the_law_is_found_out(monkeypatch: pytest.Mo
 
 def test_a_greedy_pass_that_does_not_know_it_is_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greedy, "questions", lambda order: [])
-    monkeypatch.setattr(greedy, "_turn", lambda node: ())
+    monkeypatch.setattr(greedy, "_permutation", lambda node: ())
     with pytest.raises(VerifyError, match=r"contract:.* and again at another place in it"):
         _turned().numpy()
 

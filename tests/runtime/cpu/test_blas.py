@@ -24,18 +24,22 @@ def factors(shape: tuple[int, ...], other: tuple[int, ...], dtype: Any = np.floa
 
 
 @carried
-@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_library_gives_the_same_product(turned: tuple[bool, bool], dtype: Any) -> None:
+def test_a_library_gives_the_same_product(transposed: tuple[bool, bool], dtype: Any) -> None:
     a, b = factors(
-        (200, 150) if turned[0] else (150, 200), (130, 200) if turned[1] else (200, 130), dtype
+        (200, 150) if transposed[0] else (150, 200),
+        (130, 200) if transposed[1] else (200, 130),
+        dtype,
     )
     x, y = fg.Tensor(a, device="cpu"), fg.Tensor(b, device="cpu")
     with fg.config(deterministic=False, poison=True):
-        lazy = (x.T if turned[0] else x) @ (y.T if turned[1] else y)
+        lazy = (x.T if transposed[0] else x) @ (y.T if transposed[1] else y)
         assert steps(lazy) == [True]
         found = fg.schedule(lazy).run()[0].numpy()
-    wide = [v.astype(np.float64) for v in (a.T if turned[0] else a, b.T if turned[1] else b)]
+    wide = [
+        v.astype(np.float64) for v in (a.T if transposed[0] else a, b.T if transposed[1] else b)
+    ]
     limit = 4 * np.finfo(dtype).eps * (np.abs(wide[0]) @ np.abs(wide[1])).max()
     assert np.abs(found - wide[0] @ wide[1]).max() <= limit
 

@@ -72,14 +72,14 @@ def test_weights_are_packed_at_the_second_run_and_once() -> None:
     np.testing.assert_allclose(plain_runs(schedule, 1)[0], wanted(x, w, b), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rows", [9, 17, 40, 130, 300])
-def test_bits_are_those_of_a_run_that_packs(rows: int, turned: bool) -> None:
+def test_bits_are_those_of_a_run_that_packs(rows: int, transposed: bool) -> None:
     """Also of hostile numbers, of memory that is poisoned, and of columns along k."""
-    x, w = array(rows, 333), array(*((77, 333) if turned else (333, 77)), seed=4)
+    x, w = array(rows, 333), array(*((77, 333) if transposed else (333, 77)), seed=4)
     x[0, :3], w[1, :3] = (np.inf, np.nan, -0.0), (1e-42, -np.inf, 0.0)
     a, c = fg.from_numpy(x), fg.tensor(w).realize()
-    schedule = fg.schedule(a @ (c.mT if turned else c))
+    schedule = fg.schedule(a @ (c.mT if transposed else c))
     first = plain_runs(schedule, 1)[0]
     with fg.config(poison=True):
         again = plain_runs(schedule, 2)[1]
@@ -106,19 +106,19 @@ def test_a_prepacked_form_is_kept_on_disk_with_its_kernel() -> None:
     assert restored(json.loads(json.dumps(dump(native)))) == native
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 6, 7, 8])
 def test_few_rows_read_panels_too_and_bits_are_those_of_memory_in_place(
-    rows: int, turned: bool
+    rows: int, transposed: bool
 ) -> None:
-    x, w = array(rows, 333), array(*((77, 333) if turned else (333, 77)), seed=4)
+    x, w = array(rows, 333), array(*((77, 333) if transposed else (333, 77)), seed=4)
     x[0, :3], w[1, :3] = (np.inf, np.nan, -0.0), (1e-42, -np.inf, 0.0)
     c = fg.tensor(w).realize()
-    schedule = fg.schedule(fg.from_numpy(x) @ (c.mT if turned else c) + 1)
+    schedule = fg.schedule(fg.from_numpy(x) @ (c.mT if transposed else c) + 1)
     first, *others = plain_runs(schedule, 4)
     for found in others:
         np.testing.assert_array_equal(found, first)
-    assert turned or len(held(schedule).packed) == 1
+    assert transposed or len(held(schedule).packed) == 1
 
 
 @pytest.mark.parametrize("k", [37, 96, 640, 1031])

@@ -106,13 +106,13 @@ def random_products(count: int, seconds: float) -> str:
         if number % 3 == 0 and REAL:
             m, n, k = 8 * m, 8 * n, 8 * k
         lead = (roll(2, 4),) if number % 5 == 0 else ()
-        left_turned, right_turned = bool(roll(0, 1)), bool(roll(0, 1))
+        trans_a, trans_b = bool(roll(0, 1)), bool(roll(0, 1))
         epilogue = roll(0, 2)
-        a = made(rng, (*lead, k, m) if left_turned else (*lead, m, k), dtype)
-        b = made(rng, (*lead, n, k) if right_turned else (*lead, k, n), dtype)
+        a = made(rng, (*lead, k, m) if trans_a else (*lead, m, k), dtype)
+        b = made(rng, (*lead, n, k) if trans_b else (*lead, k, n), dtype)
         c = made(rng, (n,), dtype)
 
-        def product(a: Any, b: Any, c: Any, of: Any = fg, turns: Any = (left_turned, right_turned),
+        def product(a: Any, b: Any, c: Any, of: Any = fg, turns: Any = (trans_a, trans_b),
                     epilogue: int = epilogue) -> Any:  # fmt: skip
             a = of.swapaxes(a, -1, -2) if turns[0] else a
             b = of.swapaxes(b, -1, -2) if turns[1] else b
@@ -125,7 +125,7 @@ def random_products(count: int, seconds: float) -> str:
         found = product(*given).realize()
         want = product(a.double(), b.double(), c.double(), torch)
         distance = error(found, want) / TOLERANCE[dtype]
-        what = f"{dtype} {m}x{n}x{k} batch {lead} turned {left_turned, right_turned} {epilogue}"
+        what = f"{dtype} {m}x{n}x{k} batch {lead} transposed {trans_a, trans_b} {epilogue}"
         assert distance < 1, f"{what}: {distance * TOLERANCE[dtype]:.2e}"
         worst, done = max(worst, distance), done + 1
     return f"{done} of {count} ran, {used} by the library, worst {worst:.2f} of its tolerance"
@@ -217,7 +217,7 @@ class Timed(NamedTuple):
 
 
 def both(left: bool, right: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """A product of operands that are turned or not, ours and torch's."""
+    """A product of operands that are transposed or not, ours and torch's."""
 
     def product(a: Any, b: Any, of: Any) -> Any:
         if of is fg and a.dtype.itemsize == 1:
@@ -231,7 +231,7 @@ def one(
     m: int, n: int, k: int, how: str = "nt", dtype: str = "bfloat16", batch: int = 0,
     tf32: bool = False,
 ) -> Timed:  # fmt: skip
-    """A product by its sizes, and which operands are turned."""
+    """A product by its sizes, and which operands are transposed."""
     left, right = how[0] == "t", how[1] == "t"
     shapes = (k, m) if left else (m, k), (n, k) if right else (k, n)
     lead = (batch,) if batch else ()

@@ -76,7 +76,7 @@ def values(found: Any) -> list[Any]:
     return [x.astype("float64").numpy() for x in several(found)]
 
 
-def turned(a: Any) -> Any:
+def transposed(a: Any) -> Any:
     return fg.swapaxes(a, -1, -2)
 
 
@@ -93,16 +93,16 @@ def test_plain_products_of_every_dtype(blas: ctypes.CDLL, dtype: str) -> None:
 
 
 LAYOUTS: dict[str, tuple[Case, tuple[tuple[int, ...], ...]]] = {
-    "right turned": (lambda a, b: a @ turned(b), ((7, 12), (9, 12))),
-    "left turned": (lambda a, b: turned(a) @ b, ((12, 7), (12, 9))),
-    "both turned": (lambda a, b: turned(a) @ turned(b), ((12, 7), (9, 12))),
-    "result turned": (lambda a, b: turned(a @ b), ((7, 12), (12, 9))),
+    "right transposed": (lambda a, b: a @ transposed(b), ((7, 12), (9, 12))),
+    "left transposed": (lambda a, b: transposed(a) @ b, ((12, 7), (12, 9))),
+    "both transposed": (lambda a, b: transposed(a) @ transposed(b), ((12, 7), (9, 12))),
+    "result transposed": (lambda a, b: transposed(a @ b), ((7, 12), (12, 9))),
     "batch": (plain, ((4, 7, 12), (4, 12, 9))),
-    "batch turned": (lambda a, b: a @ turned(b), ((4, 7, 12), (4, 9, 12))),
+    "batch transposed": (lambda a, b: a @ transposed(b), ((4, 7, 12), (4, 9, 12))),
     "one right for a batch": (plain, ((4, 7, 12), (12, 9))),
     "columns of a matrix": (lambda a, b: a[:, 3:11] @ b[3:11], ((7, 12), (12, 9))),
     "some columns": (lambda a, b: a @ b[:, 2:7], ((7, 12), (12, 9))),
-    "the same matrix twice": (lambda a, b: a @ turned(a), ((7, 12), (1, 1))),
+    "the same matrix twice": (lambda a, b: a @ transposed(a), ((7, 12), (1, 1))),
     "columns of one step": (plain, ((7, 1), (1, 9))),
 }
 
@@ -133,7 +133,7 @@ EPILOGUES: dict[str, Case] = {
     "residual": lambda a, b, c, r: r + a @ b,
     "wider": lambda a, b, c, r: (a @ b).astype("float32"),
     "two results": lambda a, b, c, r: ((a @ b) * 2, a @ b + r),
-    "stored turned": lambda a, b, c, r: turned(a @ b) * 2,
+    "stored transposed": lambda a, b, c, r: transposed(a @ b) * 2,
 }
 
 
@@ -170,7 +170,7 @@ def test_bytes_are_multiplied_where_the_result_is_rounded(gpu: Any) -> None:
     given = random(16, 32, dtype="float8_e4m3fn"), random(48, 32, dtype="float8_e4m3fn")
 
     def product(a: Any, b: Any, dtype: str) -> Any:
-        return a.astype(dtype) @ turned(b.astype(dtype))
+        return a.astype(dtype) @ transposed(b.astype(dtype))
 
     found = find_library(captured_kernel(lambda a, b: product(a, b, "bfloat16"), *given))
     assert found is not None and found.gemm.left.dtype == "float8_e4m3fn"
@@ -206,7 +206,7 @@ def float8(*shape: int) -> fg.Tensor:
 
 
 def small_product(a: Any, b: Any) -> Any:
-    return a.astype("bfloat16") @ turned(b.astype("bfloat16"))
+    return a.astype("bfloat16") @ transposed(b.astype("bfloat16"))
 
 
 def test_float8_is_multiplied_as_it_is(blas: ctypes.CDLL) -> None:
@@ -227,14 +227,14 @@ def test_large_products_of_float8_are_the_librarys_and_no_others_if_nobody_asks(
         check(blas, small_product, float8(512, 512), float8(512, 512))
         check(blas, small_product, float8(128, 96), float8(160, 96), used=0)  # too little to do
         whole = random(512, 512, dtype="bfloat16")
-        check(blas, lambda a: a @ turned(a), whole, used=0)
-        check(blas, lambda a: a @ turned(a), random(512, 512), used=0)
+        check(blas, lambda a: a @ transposed(a), whole, used=0)
+        check(blas, lambda a: a @ transposed(a), random(512, 512), used=0)
 
 
 def test_float8_that_the_library_does_not_take_is_ours(blas: ctypes.CDLL) -> None:
     check(blas, small_product, float8(128, 90), float8(160, 90), used=0)
     across = float8(96, 96), float8(96, 96)  # one of them is not along K
-    check(blas, lambda a, b: small_product(a, turned(b)), *across, used=0)
+    check(blas, lambda a, b: small_product(a, transposed(b)), *across, used=0)
     with fg.config(cublas="off"):
         check(blas, small_product, float8(128, 96), float8(160, 96), used=0)
 
@@ -245,7 +245,7 @@ def test_float8_that_the_library_does_not_take_is_ours(blas: ctypes.CDLL) -> Non
 def chain(a: Any, b: Any) -> Any:
     """Several products, with kernels between."""
     y = a @ b
-    return fg.relu(y) @ turned(b), y.sum(axis=0)
+    return fg.relu(y) @ transposed(b), y.sum(axis=0)
 
 
 @pytest.mark.parametrize("room", [0, 512])

@@ -51,7 +51,7 @@ class _Model:
         """Cycles of a vector that is packed, in instructions of a strategy's own account."""
         if self.gemm.kind.reads_views and not self.gemm.is_near(s, s.along):
             return max(packed, CORES.apart_cycles)
-        return packed * (CORES.turned if s.is_transposed else 1)
+        return packed * (CORES.transposed if s.is_transposed else 1)
 
     @property
     def is_small(self) -> bool:

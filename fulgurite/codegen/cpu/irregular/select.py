@@ -124,27 +124,14 @@ class _Selection:
 
     def insert(self, key: str, place: str, top: str) -> None:
         """Put a number where it belongs; those behind it move up, to `top` at most."""
-        e = self.e
-        stem = e.name("insert")[1:]
-        before, head, look, shift, done = (f"{stem}_{part}" for part in "abcde")
-        e.jump(before)
-        e.label(before)
-        e.jump(head)
-        e.label(head)
-        to, lower = e.name("j"), e.name("j")
-        e.line(f"{to} = phi i64 [ {top}, %{before} ], [ {lower}, %{shift} ]")
-        some = e.let(f"icmp sgt i64 {to}, 0")
-        e.line(f"br i1 {some}, label %{look}, label %{done}")
-        e.label(look)
-        e.line(f"{lower} = sub i64 {to}, 1")
-        other = e.let(f"load i64, ptr {self.at(self.keys, lower)}, align 8")
-        above = e.let(f"icmp ugt i64 {other}, {key}")
-        e.line(f"br i1 {above}, label %{shift}, label %{done}")
-        e.label(shift)
-        moved = e.let(f"load i64, ptr {self.at(self.places, lower)}, align 8")
-        e.line(f"store i64 {other}, ptr {self.at(self.keys, to)}, align 8")
-        e.line(f"store i64 {moved}, ptr {self.at(self.places, to)}, align 8")
-        e.jump(head)
-        e.label(done)
-        e.line(f"store i64 {key}, ptr {self.at(self.keys, to)}, align 8")
-        e.line(f"store i64 {place}, ptr {self.at(self.places, to)}, align 8")
+        self.sorter.insert([key, place], top, self.load, self.store)
+
+    def load(self, place: str) -> list[str]:
+        """The key and the number of what was chosen for a place."""
+        at = [self.at(array, place) for array in (self.keys, self.places)]
+        return [self.e.let(f"load i64, ptr {word}, align 8") for word in at]
+
+    def store(self, place: str, words: list[str]) -> None:
+        """Choose a number, by its key, for a place."""
+        for array, word in zip((self.keys, self.places), words, strict=True):
+            self.e.line(f"store i64 {word}, ptr {self.at(array, place)}, align 8")

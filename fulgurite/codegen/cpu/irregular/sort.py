@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 from ....core.dtype import (
     DType,
@@ -326,33 +327,40 @@ class Sorter:
 
     def insertion(self, array: str) -> None:
         """Take one element after the other and move those above it up."""
-        e = self.e
 
         def take(index: str, _: list[str]) -> list[str]:
-            words = self.element(array, index)
-            stem = e.name("insert")[1:]
-            before, head, look, shift, done = (f"{stem}_{part}" for part in "abcde")
-            e.jump(before)
-            e.label(before)
-            e.jump(head)
-            e.label(head)
-            place, lower = e.name("j"), e.name("j")
-            e.line(f"{place} = phi i64 [ {index}, %{before} ], [ {lower}, %{shift} ]")
-            some = e.let(f"icmp sgt i64 {place}, 0")
-            e.line(f"br i1 {some}, label %{look}, label %{done}")
-            e.label(look)
-            e.line(f"{lower} = sub i64 {place}, 1")
-            other = self.element(array, lower)
-            above = e.let(f"icmp ugt i64 {other[0]}, {words[0]}")
-            e.line(f"br i1 {above}, label %{shift}, label %{done}")
-            e.label(shift)
-            self.put(array, place, other)
-            e.jump(head)
-            e.label(done)
-            self.put(array, place, words)
+            load, store = partial(self.element, array), partial(self.put, array)
+            self.insert(self.element(array, index), index, load, store)
             return []
 
-        e.loop("1", self.n, 1, [], take)
+        self.e.loop("1", self.n, 1, [], take)
+
+    def insert(
+        self, words: list[str], top: str, load: Callable[[str], list[str]],
+        store: Callable[[str, list[str]], None],
+    ) -> None:  # fmt: skip
+        """Put an element, its key first, where it belongs; those above it move up, to `top`."""
+        e = self.e
+        stem = e.name("insert")[1:]
+        before, head, look, shift, done = (f"{stem}_{part}" for part in "abcde")
+        e.jump(before)
+        e.label(before)
+        e.jump(head)
+        e.label(head)
+        place, lower = e.name("j"), e.name("j")
+        e.line(f"{place} = phi i64 [ {top}, %{before} ], [ {lower}, %{shift} ]")
+        some = e.let(f"icmp sgt i64 {place}, 0")
+        e.line(f"br i1 {some}, label %{look}, label %{done}")
+        e.label(look)
+        e.line(f"{lower} = sub i64 {place}, 1")
+        other = load(lower)
+        above = e.let(f"icmp ugt i64 {other[0]}, {words[0]}")
+        e.line(f"br i1 {above}, label %{shift}, label %{done}")
+        e.label(shift)
+        store(place, other)
+        e.jump(head)
+        e.label(done)
+        store(place, words)
 
     def by_digits(self, array: str, other: str) -> str:
         """Move all elements between two arrays, digit by digit; where they end up."""

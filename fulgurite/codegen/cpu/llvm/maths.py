@@ -56,6 +56,14 @@ def _safe_divisor(e: Emitter, a: Val, b: Val) -> tuple[Val, Val, Val]:
     return select(e, bad, _k(e, 1, b), b), zero, overflow
 
 
+def two_sum(e: Emitter, a: Val, b: Val) -> tuple[Val, Val]:
+    """A sum and, exactly, what rounding took from it (Knuth's two-sum)."""
+    total = _op(e, "fadd", a, b)
+    back = _op(e, "fsub", total, a)
+    left = _op(e, "fsub", a, _op(e, "fsub", total, back))
+    return total, _op(e, "fadd", left, _op(e, "fsub", b, back))
+
+
 def floordiv(e: Emitter, dtype: DType, values: list[Val]) -> Val:
     """The quotient rounded down."""
     a, b = e.alike(*values)

@@ -350,7 +350,7 @@ class Access:
         store_value(e, pointer, place, value, dtype, self.mask, "places")
 
     def stores(self, found: Sequence[tuple[Node, Val]]) -> None:
-        """Write values where STOREs say, those whose lanes take turns in memory together."""
+        """Write values where STOREs say, those that interleave their lanes in memory together."""
         waiting = {_where(node): (node, value) for node, value in found}
         for node, _ in found:
             if _where(node) not in waiting:
@@ -358,14 +358,14 @@ class Access:
             number, (first, terms), _, _ = node.arg
             _, step, tangled = self.split((0, terms))
             near = step in DEINTERLEAVED_STEPS
-            turns = [(number, first + i, terms) for i in range(step if near else 1)]
-            together = near and not tangled and all(t in waiting for t in turns)
-            if step < 2 or not together or any(not _is_plain(waiting[t][0]) for t in turns):
+            interleaved = [(number, first + i, terms) for i in range(step if near else 1)]
+            together = near and not tangled and all(t in waiting for t in interleaved)
+            if step < 2 or not together or any(not _is_plain(waiting[t][0]) for t in interleaved):
                 self.store(*waiting.pop(_where(node)))
                 continue
             pointer, left = self.base(number, node.arg[1])
             start = self.first_lane(left, (), None)
-            values = [self.e.splat(waiting.pop(t)[1]) for t in turns]
+            values = [self.e.splat(waiting.pop(t)[1]) for t in interleaved]
             store_every(self.e, pointer, start, values, self.dtypes[number], self.mask)
 
 

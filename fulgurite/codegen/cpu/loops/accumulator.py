@@ -15,7 +15,7 @@ from ....core.dtype import DType, bool_, float32, float64, int32, int64
 from ....core.node import Node
 from ....core.ops.reduce import REDUCERS, identity_of
 from ..llvm.emitter import Emitter, Val, computing
-from ..llvm.maths import compare, intrinsic, select
+from ..llvm.maths import compare, intrinsic, select, two_sum
 
 _EXTREMES = ("smax", "umin", "umax")  # of the bits of floats
 _ACROSS = {  # of lanes
@@ -126,14 +126,8 @@ class Accumulator:
         if self.dtype is float32:
             part = e.let(f"fpext {e.typed(self._val(block[0]))} to {kind}")
             return [e.let(f"fadd {kind} {wide[0]}, {part}")]
-        # the sum and, exactly, what rounding took from it
-        part = block[0]
-        total = e.let(f"fadd {kind} {wide[0]}, {part}")
-        back = e.let(f"fsub {kind} {total}, {wide[0]}")
-        left = e.let(f"fsub {kind} {wide[0]}, {e.let(f'fsub {kind} {total}, {back}')}")
-        right = e.let(f"fsub {kind} {part}, {back}")
-        lost = e.let(f"fadd {kind} {left}, {right}")
-        return [total, e.let(f"fadd {kind} {wide[1]}, {lost}")]
+        total, lost = two_sum(e, *[Val(x, float64, self.vector) for x in (wide[0], block[0])])
+        return [total.text, e.let(f"fadd {kind} {wide[1]}, {lost.text}")]
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class Loops(Reduce):
         down = any(self.is_column(f) for f in self.folds)
         self.chunk = table.column_elements if down else table.split.unit_elements
         self.library: list[str] = []
-        self.across, self.squares = self.turned(target)
+        self.across, self.squares = self.transposed(target)
         self.outer = [a for a in self.grid if a != self.vector]
         if self.across is None:
             self.outer = self.apart(self.outer)
@@ -110,7 +110,7 @@ class Loops(Reduce):
             axes = axes[:-1]
         return axes
 
-    def turned(self, target: Target) -> tuple[int | None, dict[Node, str]]:
+    def transposed(self, target: Target) -> tuple[int | None, dict[Node, str]]:
         """The axis of squares, if the map reads across memory, and scratch for each such load."""
         found = transpose_axis(self.order, self.free, self.sizes, self.vector, self.table.vector)
         if found is None or self.flat or not target.has_masks:
@@ -255,7 +255,7 @@ class Loops(Reduce):
         self.each([self.across], targets, body)
 
     def compute(self, node: Node) -> Val:
-        """A node's value from those of its sources, or from a square that was turned."""
+        """A node's value from those of its sources, or from a square that was transposed."""
         if node not in self.squares:
             return super().compute(node)
         assert self.across is not None

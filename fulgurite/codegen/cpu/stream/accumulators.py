@@ -16,9 +16,10 @@ from ....kernel.contract.summation import is_tiny
 from ..gemm.gemv import GEMV, gemv_axpy
 from ..gemm.pack import Span, side
 from ..llvm.emitter import Val
+from ..llvm.maths import two_sum
 from ..spelling import combine
 from .operands import Operands, PanelCall, PanelGemm, SharedOperand
-from .states import StateSet, is_rescaled, two_sum, with_error
+from .states import StateSet, is_rescaled, with_error
 from .tile import Launched, Tile
 from .weights import WeightTiles
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ....core.node import Node, toposort
+from ....core.node import Node, forward_slice, toposort
 from ....core.ops.index import FOLD, STORE
 from ....kernel.contract.analysis import Part, reached
 from ....kernel.stream.roles import StreamProblem
@@ -161,10 +161,7 @@ def column_invariant(
     sums: Iterable[Node],
 ) -> list[Node]:  # fmt: skip
     """What is the same for all columns and no sum."""
-    inner, moving = frozenset(columns), set(sums)
-    for node in part.nodes:
-        if any(s in moving for s in node.src):
-            moving.add(node)
+    inner, moving = frozenset(columns), forward_slice(part.nodes, sums)
     folds = {n for n in part.nodes if n.op is FOLD}  # whose bodies have axes that are not open
     return [
         n for n in reached(stores, folds)

@@ -18,9 +18,10 @@ from ....kernel.contract.analysis import Part
 from ....kernel.stream.online import State
 from ...common.api import Launch
 from ..llvm.emitter import Val
+from ..llvm.maths import two_sum
 from ..spelling import combine, identity
 from .accumulators import WeightedSums
-from .states import StateSet, two_sum, with_error
+from .states import StateSet, with_error
 from .tile import Launched, Tile
 
 _Scope = dict[Node, Val]

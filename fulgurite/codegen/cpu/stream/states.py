@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 from ....core.dtype import bool_, decode, float32, float64
-from ....core.node import Node, constant, constant_bits, make, toposort
+from ....core.node import Node, constant, constant_bits, forward_slice, make, toposort
 from ....core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ....core.ops.index import LOAD
 from ....core.ops.leaf import CONST
 from ....core.rewriting.substitute import substitute
 from ....kernel.stream.online import State
 from ..llvm.emitter import Emitter, Val
-from ..llvm.maths import select
+from ..llvm.maths import select, two_sum
 from ..spelling import combine, identity
 from .tile import Tile
 
@@ -56,11 +56,8 @@ class StateSet:
         for w in problem.weighted:
             if w.state.repair is None:
                 continue
-            moving: set[Node] = set()
             order = toposort([w.state.repair])
-            for node in order:
-                if node in with_columns or any(s in moving for s in node.src):
-                    moving.add(node)
+            moving = forward_slice(order, with_columns)
             for node in order:
                 for source in node.src if node in moving else ():
                     varies = source in problem.depends_on_states or problem.free[source]
@@ -277,16 +274,6 @@ def rescale_factors(state: State) -> list[Node]:
     order = toposort([state.repair])
     moving = {n for n in order if state.old in toposort([n])}
     return [n for n in order if n not in moving and any(n in m.src for m in moving)]
-
-
-def two_sum(e: Emitter, a: Val, b: Val) -> tuple[Val, Val]:
-    """A sum and, exactly, what rounding took from it (Knuth's two-sum)."""
-    kind = e.type_of(a.dtype, a.vector)
-    total = e.let(f"fadd {kind} {a.text}, {b.text}")
-    back = e.let(f"fsub {kind} {total}, {a.text}")
-    left = e.let(f"fsub {kind} {a.text}, {e.let(f'fsub {kind} {total}, {back}')}")
-    lost = e.let(f"fadd {kind} {left}, {e.let(f'fsub {kind} {b.text}, {back}')}")
-    return Val(total, a.dtype, a.vector), Val(lost, a.dtype, a.vector)
 
 
 def with_error(e: Emitter, total: Val, error: Val) -> Val:

@@ -50,7 +50,7 @@ def keys_there(plan: GluonStreamPlan, block: str, indent: int) -> list[str]:
 
 
 def keys_of(plan: GluonStreamPlan, slot: str) -> str:
-    """A block of keys, turned: depth x block."""
+    """A block of keys, transposed: depth x block."""
     return f"ks.index({slot}).reshape([{plan.block}, {plan.depth}]).permute((1, 0))"
 
 

@@ -20,7 +20,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ....core.dtype import decode, float32
-from ....core.node import Node, make, toposort
+from ....core.node import Node, forward_slice, make, toposort
 from ....core.ops.elementwise import DIV, EXP, MUL, SUB
 from ....core.ops.index import LOAD
 from ....core.ops.leaf import CONST
@@ -347,11 +347,8 @@ class GluonSums(GluonProgram):
 
     def _ready_before(self, weights: Node, missing: set[int]) -> list[Node]:
         """What is worked out from products that are there, for what is not."""
-        late = {self.problem.products[i].node for i in missing}
         order = toposort([weights])
-        for node in order:
-            if any(s in late for s in node.src):
-                late.add(node)
+        late = forward_slice(order, [self.problem.products[i].node for i in missing])
         found = [s for node in order if node in late for s in node.src if s not in late]
         there = {p.node for p in self.problem.products} - late
         return [n for n in dict.fromkeys(found) if n not in there and there & {*toposort([n])}]

@@ -24,12 +24,12 @@ from ..nn.linear import scaled_product
 def fused_mat_mul(op: Call) -> Tensor:
     """alpha A B with either side transposed."""
     a, b = op[0], op[1]
-    a = _turned(a, op.int("transA"), op.int("transBatchA"))
-    b = _turned(b, op.int("transB"), op.int("transBatchB"))
+    a = _transposed(a, op.int("transA"), op.int("transBatchA"))
+    b = _transposed(b, op.int("transB"), op.int("transBatchB"))
     return scaled_product(a, b, None, op.float("alpha", 1.0), 0.0)
 
 
-def _turned(x: Tensor, inner: int, batch: int) -> Tensor:
+def _transposed(x: Tensor, inner: int, batch: int) -> Tensor:
     if batch and x.ndim > 2:
         x = fg.moveaxis(x, 0, -2)
     return fg.matrix_transpose(x) if inner and x.ndim > 1 else x

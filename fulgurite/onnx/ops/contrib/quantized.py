@@ -167,10 +167,10 @@ def mat_mul_integer_to_float(op: Call) -> Tensor:
 @microsoft("QGemm")
 def q_gemm(op: Call) -> Any:
     """alpha A B + C of quantised matrices; the result is quantised if a scale is given for it."""
-    turned = bool(op.int("transB"))
+    transposed = bool(op.int("transB"))
     zero = op.value(5) if op.has(5) else None
-    a, b = factor(op, 0, 2), whole(op.value(3), zero, (-1, 1) if turned else ())
-    total = product(op, a.turned if op.int("transA") else a, b.turned if turned else b)
+    a, b = factor(op, 0, 2), whole(op.value(3), zero, (-1, 1) if transposed else ())
+    total = product(op, a.transposed if op.int("transA") else a, b.transposed if transposed else b)
     if op.has(6):
         total = total + op[6]
     parts = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[1], op[4])]

@@ -120,7 +120,7 @@ def _bias(op: Call, q: Tensor, k: Tensor, past: int) -> tuple[Tensor | None, Ten
 
 @operator("RotaryEmbedding", since=23)
 def rotary_embedding(op: Call) -> Tensor:
-    """Pairs of numbers turned by an angle that grows with the position."""
+    """Pairs of numbers rotated by an angle that grows with the position."""
     x = op[0]
     packed = x.ndim == 3
     if packed:
@@ -134,19 +134,19 @@ def rotary_embedding(op: Call) -> Tensor:
 def rotated(
     x: Tensor, cos: Tensor, sin: Tensor, position: Tensor | None, size: int, interleaved: bool
 ) -> Tensor:
-    """(batch, heads, length, size) turned; caches are by position, or by batch and place."""
+    """(batch, heads, length, size) rotated; caches are by position, or by batch and place."""
     if position is not None:
         cos, sin = fg.take(cos, position, axis=0), fg.take(sin, position, axis=0)
     size = size or x.shape[-1]
-    turned, rest = x[..., :size], x[..., size:]
+    rotated, rest = x[..., :size], x[..., size:]
     cos, sin = (fg.expand_dims(part, 1) for part in (cos, sin))
     if interleaved:
-        a, b = turned[..., 0::2], turned[..., 1::2]
+        a, b = rotated[..., 0::2], rotated[..., 1::2]
     else:
-        a, b = turned[..., : size // 2], turned[..., size // 2 :]
+        a, b = rotated[..., : size // 2], rotated[..., size // 2 :]
     real, imaginary = a * cos - b * sin, a * sin + b * cos
     if interleaved:
-        made = fg.reshape(fg.stack([real, imaginary], axis=-1), turned.shape)
+        made = fg.reshape(fg.stack([real, imaginary], axis=-1), rotated.shape)
     else:
         made = fg.concat([real, imaginary], axis=-1)
     made = made.astype(x.dtype)

@@ -151,7 +151,7 @@ class Layer:
             )
         return (whole, *final)
 
-    def turned(self, place: int, direction: int, rows: Any) -> Tensor:
+    def transposed(self, place: int, direction: int, rows: Any) -> Tensor:
         """The transposed weights of a direction: constant ones that few rows are multiplied by are
         transposed in memory, once and not for each step."""
         weight = fg.matrix_transpose(self.op[place][direction])
@@ -163,7 +163,7 @@ class Layer:
     def products(self, direction: int, bias: Tensor | None, product: Any = fg.matmul) -> Tensor:
         """What the inputs of all steps give to every gate."""
         rows = self.length * self.batch if product is fg.matmul else None
-        found: Tensor = product(self.x, self.turned(1, direction, rows))
+        found: Tensor = product(self.x, self.transposed(1, direction, rows))
         return found if bias is None else found + bias
 
 
@@ -175,7 +175,7 @@ def rnn(op: Call) -> tuple[Tensor, ...]:
     for d in range(layer.directions):
         given, own = layer.bias(d)
         bias = None if given is None or own is None else given + own
-        recurrent = layer.turned(2, d, layer.batch)
+        recurrent = layer.transposed(2, d, layer.batch)
         (f,) = layer.functions[d]
 
         def step(carry: Any, row: Tensor, r: Tensor = recurrent, f: Function = f) -> Any:
@@ -197,7 +197,7 @@ def gru(op: Call) -> tuple[Tensor, ...]:
     outputs, lasts = [], []
     for d in range(layer.directions):
         given, own = layer.bias(d)
-        recurrent = layer.turned(2, d, layer.batch)
+        recurrent = layer.transposed(2, d, layer.batch)
         f, g = layer.functions[d]
         bias, own_hidden = None, None
         if given is not None and own is not None:
@@ -242,7 +242,7 @@ def lstm_by(op: Call, product: Any) -> tuple[Tensor, ...]:
     for d in range(layer.directions):
         given, own = layer.bias(d)
         bias = None if given is None or own is None else given + own
-        recurrent = layer.turned(2, d, layer.batch if product is fg.matmul else None)
+        recurrent = layer.transposed(2, d, layer.batch if product is fg.matmul else None)
         f, g, h = layer.functions[d]
         peep = op[7][d] if op.has(7) else None
 
