@@ -483,7 +483,8 @@ class GemmProgram(TileProgram):
             **{f"z{i}": sizes[a] for i, a in enumerate(self.problem.batch)},
         }  # fmt: skip
         arguments = self._arguments()
-        walk = [source.number(name, value) for name, value in numbers.items()]
+        # no address follows from them: whether 16 divides one would only make another text of it
+        walk = [source.number(name, value)._replace(even=False) for name, value in numbers.items()]
         given = [*maps, *walk, *arguments]
         ends = ragged.get(self.m), ragged.get(self.n)
         names = [a.name for a in arguments], [a.name for a in walk]
