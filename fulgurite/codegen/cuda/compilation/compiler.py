@@ -79,6 +79,11 @@ def load() -> None:
         _prelude()
 
 
+def load_gluon() -> None:
+    """Import what compiling a text in Gluon needs besides, once."""
+    _gluon_names()
+
+
 def _load_code_generator() -> None:
     """Import Triton's code generator without Gluon, a third of all that it imports.
 
