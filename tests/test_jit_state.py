@@ -515,6 +515,81 @@ def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None
         assert repr(plainly(want)) == repr(plainly(got))
 
 
+@pytest.mark.parametrize("leaf", [False, True])
+def test_a_first_step_over_memory_that_others_hold_too_needs_one_plan(leaf: bool) -> None:
+    with fg.config(device="cpu"):
+        given = np.arange(5000.0, dtype="float32")
+        loaded, weight = fg.Tensor(given).realize(), (fg.ones(5000) * 1).requires_grad_(leaf)
+        with fg.no_grad():
+            weight.assign(loaded.detach())
+
+        @fg.jit
+        def step() -> None:
+            with fg.no_grad():
+                weight.assign(weight * 2)
+
+        for turn in range(4):
+            step()
+            assert np.array_equal(weight.detach().numpy(), given * 2.0 ** (turn + 1))
+            assert np.array_equal(loaded.numpy(), given) and weight.requires_grad is leaf
+        assert [*step.captures[0].replay._plans] == [True]  # that writes over its inputs
+
+
+def test_versions_that_somebody_holds_in_every_call_are_kept() -> None:
+    with fg.config(device="cpu"):
+        state = (fg.ones(5000) * 1).realize()
+
+        @fg.jit
+        def step() -> None:
+            state.assign(state * 2)
+
+        held = []
+        for turn in range(6):
+            held.append((fg.Tensor(state), state + 1, 2.0**turn))
+            step()
+        assert (state.numpy() == 64).all()
+        for version, pending, value in held:
+            assert (version.numpy() == value).all() and (pending.numpy() == value + 1).all()
+        assert [*step.captures[0].replay._plans] == [True, False]  # in the end one that copies
+
+
+def test_a_gradient_arrives_at_a_leaf_whose_memory_was_held_by_another() -> None:
+    with fg.config(device="cpu"):
+        weight = fg.Tensor(np.arange(5000.0, dtype="float32")).realize().requires_grad_()
+        other = fg.Tensor(weight.detach())
+
+        @fg.jit
+        def step() -> None:
+            with fg.no_grad():
+                weight.assign(weight * 2)
+
+        waiting = (weight * 3).sum()
+        step()
+        assert weight.detach().tolist()[:3] == [0, 2, 4] and other.tolist()[:3] == [0, 1, 2]
+        waiting.backward()
+        assert waiting.item() == 3 * 4999 * 2500
+        assert weight.grad is not None and (weight.grad.numpy() == 3).all()
+
+
+def test_a_module_that_remembers_what_can_be_found_again_is_the_same() -> None:
+    model = fg.nn.Sequential(fg.nn.BatchNorm2d(2))
+    optimizer = fg.optim.SGD(model.parameters(), lr=0.1)
+
+    @fg.jit
+    def step(x: fg.Tensor) -> None:
+        try:
+            loss = model(x).sum()
+        except AttributeError:
+            return
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(3):
+        step(fg.ones((2, 2, 3, 3)))
+    assert step.captured == 1
+
+
 # in a `__del__` Python says so and goes on: the next step is as good
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interruption_while_memory_is_written_over_loses_nothing() -> None:

@@ -25,6 +25,7 @@ def compiled(models: tuple[str, ...] = MODELS) -> int:
     """Compile the texts of models' steps with the Triton of this environment: how many failed."""
     from bench import steps
     from tests.codegen.cuda import time_plan
+    from tests.codegen.cuda.launching import compiled
     from tests.codegen.cuda.workloads import rendered
     from tests.runtime.cuda import fake
 
@@ -36,7 +37,7 @@ def compiled(models: tuple[str, ...] = MODELS) -> int:
         for launch in rendered(item.kernel).launches
     }
     with get_context("spawn").Pool(os.cpu_count()) as pool:
-        found = pool.map(time_plan.compiled, texts.values(), 4)
+        found = pool.map(compiled, texts.values(), 4)
     bad = [(why, launch) for why, launch in zip(found, texts.values(), strict=True)
            if isinstance(why, str)]  # fmt: skip
     for why, launch in bad:

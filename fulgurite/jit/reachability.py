@@ -659,7 +659,7 @@ class Survey(Checks):
         table = table or source
         for label in missing:
             self.line(f"if {label!r} in {table}:", f"{path}.{label}")
-        if self.names.catches and not missing:  # it may try for one that is missing
+        if self.names.catches and not missing and not whole:  # it may try for one that is missing
             self.line(f"if len({table}) != {len(own)}:", f"the attributes of {path}")
         if whole:
             self._holds(name, kept.values())

@@ -31,7 +31,7 @@ from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape
 from ..core.ops.collective import COMMUNICATES, UNSHARD
 from ..core.ops.effect import WATCH
-from ..core.ops.leaf import new_buffer
+from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.rewriting.substitute import substitute
 from ..core.shape import show
 from ..core.symbolic.polynomial import evaluator
@@ -81,6 +81,7 @@ def _counting(blocks: Any, sizes: CallSizes | None) -> Callable[..., tuple[int, 
 MOST_SIZES = 64  # of a capture whose launches are remembered
 ONE = "two tensors are one"
 new_tensor: Callable[[type[Tensor]], Tensor] = Tensor.__new__
+FREE_COPIES = 2  # of what others hold too, before a plan that copies is compiled
 MOST_PATIENCE = 16  # calls after which memory that changed before is believed to stay
 
 
@@ -244,6 +245,7 @@ class Replay:
         # of a plan that takes tensors and gives results, and no more: what else it takes
         self.bare: tuple[list[int], list[int]] | None = None
         self.slow = False  # is no plan of it one native call?
+        self.copies = 0  # calls that made copies of memory that others hold
         self.fed = bool(numbers or blocks is not None or self.arrays_at)
         # the tensors that may be indices: a launch whose checks nobody has asked about keeps them
         self.index_at = self._index_places()
@@ -543,9 +545,7 @@ class Replay:
         """The results of a call; None: another thread assigned a tensor meanwhile."""
         state = self._reserved(bound) if self.blocks is not None else None
         if bound.strided or self.slow:
-            if self._sized is not None and not bound.strided and not self.is_watched:
-                return self._launched(self._sized, bound, tensors, arrays, numbers, values, state)
-            return self._slowly(bound, tensors, arrays, numbers, values, state)
+            return self._in_steps(bound, tensors, arrays, numbers, values, state)
         kept = self._filled(bound, arrays, numbers, state) if self.fed else None
         late: list[BaseException] = []
         try:
@@ -557,6 +557,8 @@ class Replay:
                 memories = self._over(
                     bound, again, late, over, self._constants(True), self._value_places[True]
                 )
+                if memories is None and self._parted(tensors):
+                    return None
             if memories is None:
                 program = self.program(False)
                 if program is None:
@@ -573,6 +575,15 @@ class Replay:
         if late and results is not None:  # interrupted, but everything is as it should be
             raise late[0]
         return results
+
+    def _in_steps(
+        self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],
+        numbers: Sequence[Any], values: Sequence[int], state: Any,
+    ) -> list[Tensor] | None:  # fmt: skip
+        """The results of a call whose plan is that of its sizes, or no single launch."""
+        if self._sized is not None and not bound.strided and not self.is_watched:
+            return self._launched(self._sized, bound, tensors, arrays, numbers, values, state)
+        return self._slowly(bound, tensors, arrays, numbers, values, state)
 
     def _reserved(self, bound: Bound) -> Any:
         """The key and the first of the blocks of random numbers that a call takes."""
@@ -772,6 +783,40 @@ class Replay:
             finally:
                 REGISTRY.writing = before
         return memories
+
+    def _parted(self, tensors: Sequence[Tensor]) -> bool:
+        """Copy on write: memory of their own for assigned tensors whose memory others hold too.
+
+        False where the plan that copies runs instead: it is worth its compiling if that goes on.
+        """
+        if self.copies > FREE_COPIES or self.gifts:
+            return False
+        with REGISTRY.rewriting:
+            before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
+            try:
+                if len(REGISTRY.reading) > 1:
+                    return False
+                rows = {leaf: counts_of_leaves([leaf]) for leaf in (False, True)}
+                shared = [i for i in self.read_over
+                          if not are_sole((tensors[i],), rows[self.expected[i].leaf])]  # fmt: skip
+                if not all([_base(tensors[i].entry.node).op is BUFFER for i in shared]):
+                    return False
+                self.copies += 1
+                anew = [(e, e.node, self._copy(e.node)) for e in [tensors[i].entry for i in shared]]
+                return bool(anew) and REGISTRY.rebind_all(anew)
+            finally:
+                REGISTRY.writing = before
+
+    def _copy(self, node: Node) -> Node:
+        """The value of a node that is known in memory of its own; a leaf stays that leaf."""
+        base, device = _base(node), get_device(self.device)
+        shape = concrete(base.shape, {})
+        made = new_buffer(shape, base.dtype, self.device)
+        memory = device.allocate(shape, base.dtype)
+        made.origins = base.origins
+        device.copy(_memory(node), memory)
+        REGISTRY.attach(made, memory)
+        return WATCH(made, arg=node.arg) if node.op is WATCH else made
 
     def _current(self, bound: Bound, tensors: Sequence[Tensor]) -> bool:
         """Has no other thread assigned what we are about to?"""

@@ -54,7 +54,7 @@ def _tile(s: Streaming, params: Sequence[Array], span: tuple[int, int], known: S
     runner.order = sorted(
         [n for n in stores if n.op is not SINK and n not in known], key=lambda n: n.op is STORE
     )
-    runner.free, runner.products = s.free, frozenset()
+    runner.free, runner.products = s.free, set()
     tile = _Tile(runner, params, {}, tuple(ranges))
     tile.known.update(known)
     hidden = _hidden(s, known)

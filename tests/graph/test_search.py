@@ -315,7 +315,7 @@ def _values(terms: terms_of.Terms, kernel: object, params: list[np.ndarray], pre
     nodes = list(terms.number)
     runner = object.__new__(Runner)
     runner.kernel, runner.order = kernel, nodes
-    runner.free, runner.products = {}, frozenset()
+    runner.free, runner.products = {}, set()
     ranges = tuple([(0, min(prefix, n)) for n in kernel.axes if isinstance(n, int)])
     tile = _Tile(runner, params, {}, ranges)
     for node in toposort(nodes):

@@ -489,9 +489,9 @@ def _ordered(
     found: Schedule, aliases: dict[int, int], owner: dict[int, Pair], made: dict[Pair, Node | None]
 ) -> Schedule | Pair:
     """The items in an order in which nothing is written over too early, or a pair in the way."""
-    aliases = dict(aliases)
+    aliases, links = dict(aliases), _Links.of(found.items)
     while True:
-        order, stuck = _sorted(found.items, aliases)
+        order, stuck = _sorted(found.items, links, aliases)
         if not stuck:
             break
         slots = [s for item in stuck for s in item.writes if s in aliases]
@@ -510,29 +510,47 @@ def _root(aliases: dict[int, int], slot: int) -> int:
     return slot
 
 
-def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item], list[Item]]:
+class _Links(NamedTuple):
+    """What orders items, whatever is written over: def-use chains, and checks of indices."""
+
+    writers: list[set[int]]  # of each item: those of what it reads
+    readers: dict[int, list[int]]  # of each slot
+    checks: list[dict[Hashable, bool]]  # of each item
+
+    @staticmethod
+    def of(items: Sequence[Item]) -> _Links:
+        """Those of some items."""
+        writer = {slot: n for n, item in enumerate(items) for slot in item.writes}
+        readers: dict[int, list[int]] = {}
+        for n, item in enumerate(items):
+            for slot in {*item.reads}:
+                readers.setdefault(slot, []).append(n)
+        writers = [{writer[slot] for slot in writer.keys() & {*item.reads}} for item in items]
+        return _Links(writers, readers, [_checks(item) for item in items])
+
+
+def _sorted(
+    items: Sequence[Item], links: _Links, aliases: dict[int, int]
+) -> tuple[list[Item], list[Item]]:
     """Items in order, as near to the old one as can be, and those that cannot be placed."""
     over = {n: item for n, item in enumerate(items) if any(s in aliases for s in item.writes)}
-    order = _topological(_precedence(items, over, aliases))
+    order = _topological(_precedence(links, over, aliases))
     done = set(order)
     stuck = [item for n, item in over.items() if n not in done]
     return [items[n] for n in order], stuck
 
 
-def _precedence(
-    items: Sequence[Item], over: dict[int, Item], aliases: dict[int, int]
-) -> list[set[int]]:
+def _precedence(links: _Links, over: dict[int, Item], aliases: dict[int, int]) -> list[set[int]]:
     """The items that must run before each: writers of what it reads, and checks of its indices.
 
     Before those that write `over` something: all its readers, and all that can fail.
     """
-    before: list[set[int]] = []
-    writer = {slot: n for n, item in enumerate(items) for slot in item.writes}
+    before = [{*found} for found in links.writers]
     risky: list[int] = []
     checked: dict[Hashable, int] = {}  # the item that sees first whether indices are inside
-    for n, item in enumerate(items):
-        checks = {} if n in over else _checks(item)
-        before.append({writer[slot] for slot in writer.keys() & {*item.reads}})
+    for n, checks in enumerate(links.checks):
+        if not checks or n in over:
+            continue
         before[n].update(checked[check] for check in checks.keys() & checked.keys())
         if not checks.keys() <= checked.keys():
             risky.append(n)
@@ -541,8 +559,8 @@ def _precedence(
                 checked.setdefault(check, n)
     for n, item in over.items():
         lost = {aliases[slot] for slot in aliases.keys() & {*item.writes}}
-        readers = [m for m, other in enumerate(items) if m != n and lost & {*other.reads}]
-        before[n].update(readers, risky)
+        before[n].update(m for slot in lost for m in links.readers.get(slot, ()) if m != n)
+        before[n].update(risky)
     return before
 
 

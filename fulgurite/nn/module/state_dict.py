@@ -89,7 +89,8 @@ def _unlike(
 
 
 def _assign(tensor: Tensor, value: Tensor) -> None:
-    fitting = value.detach().astype(tensor.dtype)
+    # a node of its own would be one more that holds the memory, which a step cannot write over
+    fitting = (value.detach() if value.node.watched else value).astype(tensor.dtype)
     if value.node.device not in (None, tensor.device):
         fitting = fitting.to(tensor.device)
     tensor.assign(fitting)

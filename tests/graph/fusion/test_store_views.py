@@ -9,7 +9,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.aot.schedule import schedule
 from fulgurite.graph.fusion.machine import work_of
-from fulgurite.graph.fusion.store_views import TURNS, WHY, _Views
+from fulgurite.graph.fusion.store_views import STRIDED, WHY, _Views
 
 pytestmark = pytest.mark.device("hosts")
 
@@ -159,7 +159,7 @@ def transposed(size: int, window: int = 2) -> fg.Tensor:
 def test_a_product_whose_results_take_turns_is_stored_in_its_own_order() -> None:
     """Windows that do not meet: places of the picture and of the window are neighbours by turns."""
     found = schedule(transposed(32))
-    assert [(i.kernel.kind, i.reason == TURNS) for i in found.items] == [
+    assert [(i.kernel.kind, i.reason == STRIDED) for i in found.items] == [
         ("contract", False), ("map", True)
     ]  # fmt: skip
     assert [work_of(i.kernel).gathered for i in found.items] == [0, 0]

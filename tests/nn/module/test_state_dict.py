@@ -6,6 +6,7 @@ import pytest
 import fulgurite as fg
 from fulgurite import nn
 from fulgurite.errors import ArgumentError, DataError, ShapeError
+from fulgurite.jit.exclusive import is_sole
 from tests.functional.helpers import raises
 
 
@@ -105,3 +106,16 @@ def test_complex_values_are_not_cut_down_to_floats() -> None:
     with pytest.raises(ShapeError, match="1 of another kind"):
         layer.load_state_dict({"weight": np.ones((1, 2)) * 1j})
     assert layer.weight.tolist() == before
+
+
+def test_the_memory_of_a_loaded_state_is_the_modules_alone_once_the_state_is_gone() -> None:
+    model, ones = nn.Linear(2, 3), np.ones((3, 2), "float32")
+    state = {"weight": fg.Tensor(ones).realize(), "bias": fg.Tensor(ones[:, 0]).realize()}
+    model.load_state_dict(state)
+    assert model.weight.requires_grad and not state["weight"].requires_grad
+    with fg.no_grad():
+        model.weight.assign(model.weight * 2)
+    assert state["weight"].numpy().max() == 1 and model.weight.detach().numpy().max() == 2
+    model.load_state_dict(state)
+    del state
+    assert is_sole(model.weight.entry)

@@ -1,12 +1,14 @@
 """Where the time of a first call goes, on a GPU: `python -m tests.runtime.cuda.first_call gpt2`.
 
-In: a model of `bench.steps`, `mlp` or `softmax`; with `threads` this process compiles. Out: seconds
-by the clock, and of all processors, of the first calls and of their stages: rendering, compiling,
-loading machine code.
+In: a model of `bench.steps`, `mlp` or `softmax`; with `threads` this process compiles; with `dry`
+there is no GPU, nothing is compiled and kernels do nothing, so that what is left is this process's
+own work. Out: seconds by the clock, and of all processors, of the first calls and of their stages:
+rendering, compiling, loading machine code.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -77,8 +79,24 @@ def step_of(name: str) -> Callable[[int], Any]:
     return lambda _: step()
 
 
+def without_gpu() -> None:
+    """Put a libcuda without a GPU in place, and nothing in the place of machine code."""
+    from fulgurite.codegen.cuda import generator
+    from fulgurite.codegen.cuda.compilation.compiler import Cubin
+    from fulgurite.runtime.device import register_device
+    from tests.runtime.cuda import fake
+
+    os.environ["FULGURITE_LIBCUDA"] = fake.library()
+    os.environ["FULGURITE_DISK_CACHE"] = "0"
+    register_device("cuda", CudaDevice, lambda: 1)
+    generator.load_compiler_ahead = lambda: None
+    KernelTable.cubin = lambda self, launch: Cubin(b"0", "kernel", 0, launch.warps, 1, 0)  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Three calls and where their time went."""
+    if "dry" in sys.argv:
+        without_gpu()
     if "threads" in sys.argv:
         pool.start = lambda: None
     begun = time.perf_counter()

@@ -8,6 +8,7 @@ contracted into FMAs and denormals are kept: the same expression has the same bi
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import linecache
 import shutil
@@ -16,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -47,6 +48,7 @@ class Cubin:
 
 _GLUON = "triton.experimental.gluon"
 _GENERATOR = "triton.compiler.code_generator"
+_OURS = "<fulgurite "  # what the file of a text is called
 _loading = threading.RLock()
 _parsing = threading.Lock()
 
@@ -73,7 +75,13 @@ def load() -> None:
     with _loading:
         if _GENERATOR not in sys.modules:
             _load_code_generator()
+            _name_carried_variables()
         _prelude()
+
+
+def load_gluon() -> None:
+    """Import what compiling a text in Gluon needs besides, once."""
+    _gluon_names()
 
 
 def _load_code_generator() -> None:
@@ -102,6 +110,44 @@ def _load_code_generator() -> None:
     finally:
         sys.modules.pop(_GLUON, None)
         vars(experimental).pop("gluon", None)
+
+
+def _name_carried_variables() -> None:
+    """Have Triton know loop-carried variables of our texts from assignments, not from dry runs.
+
+    It generates the code of every loop twice to find them, of loops inside of it four times. What a
+    dry run finds is the same but for assignments under a false `constexpr`, which carry a value
+    that stays. Where a constant is assigned, and in functions of others, Triton finds out as ever.
+    """
+    from triton.compiler import code_generator
+
+    kind: Any = code_generator.CodeGenerator
+    real: Any = getattr(kind, "_find_carries", None)
+    is_value: Any = getattr(code_generator, "_is_triton_value", None)
+    flattened: Any = getattr(code_generator, "flatten_values_to_ir", None)
+    if real is None or is_value is None or flattened is None:  # a version that does it otherwise
+        return
+
+    @wraps(real)
+    def find_carries(
+        self: Any, node: Any, liveins: dict[str, Any], ignore: Set[str] = frozenset()
+    ) -> Any:
+        assigned = _assigned(node) - ignore
+        names = [name for name in liveins if name in assigned]
+        values = [liveins[name] for name in names]
+        ours = str(getattr(self, "file_name", "")).startswith(_OURS)
+        if not ours or not isinstance(node, ast.For) or not all(map(is_value, values)):
+            return real(self, node, liveins, ignore)
+        self.lscope, self.local_defs = liveins.copy(), {}
+        return names, list(flattened(values)), [value.type for value in values]
+
+    kind._find_carries = find_carries
+
+
+def _assigned(loop: ast.AST) -> Set[str]:
+    """The names that a loop's body assigns."""
+    stored = [n for n in ast.walk(loop) if isinstance(n, ast.Name)]
+    return frozenset([n.id for n in stored if isinstance(n.ctx, ast.Store)])
 
 
 class _StaticFunctions(dict[Any, Any]):
@@ -174,7 +220,7 @@ def _gluon_type(kind: str) -> str:
 
 def load_function(text: str, symbol: str, language: str = "triton") -> Any:
     """The Triton function of a text, with its source where `inspect` looks for it."""
-    name = f"<fulgurite {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}>"
+    name = f"{_OURS}{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     known = _gluon_names() if language == "gluon" else _prelude()
     scope: dict[str, Any] = {**known, "__name__": f"fulgurite_{name[11:-1]}"}

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ...._lazy import FORK_LOCK
-from ..tiling import MOST_COMPILERS
+from ..tiling import COMPILERS, MOST_COMPILERS
 from .server import receive, send
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CompilePool:
     def __init__(self, count: int) -> None:
         pairs = [socket.socketpair() for _ in range(count)]
         numbers = [theirs.fileno() for _, theirs in pairs]
-        about = json.dumps([str(SERVER.parents[3]), sys.path, numbers])
+        about = json.dumps([str(SERVER.parents[3]), sys.path, numbers, COMPILERS])
         nothing = subprocess.DEVNULL
         try:
             self.process = subprocess.Popen(

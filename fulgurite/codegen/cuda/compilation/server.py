@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
@@ -32,7 +33,7 @@ def kernel(x, y, n):
 
 def main() -> None:
     """Get ready, fork, and wait until nobody asks any more."""
-    package, paths, numbers = json.loads(sys.argv[1])
+    package, paths, numbers, (plain, idle, young) = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and hangs up
     sys.path[:] = paths
     around = ModuleType("fulgurite")
@@ -47,13 +48,16 @@ def main() -> None:
     compiler.compile_launch(first)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(young)  # what a text is parsed into mostly stays until it is compiled
     lines = [socket.socket(fileno=number) for number in numbers]
-    for mine in lines:
+    for place, mine in enumerate(lines):
         if not os.fork():
             for other in lines:
                 if other is not mine:
                     other.close()
             with suppress(OSError, EOFError):
+                if place >= plain and not select.select([mine], [], [], idle)[0]:
+                    compiler.load_gluon()
                 serve(mine, compiler.compile_launch)
             os._exit(0)
     for line in lines:

@@ -7,8 +7,9 @@ Two warpgroups multiply them (`wgmma`) into accumulators in registers, and then 
 back: together, or, where epilogues are short, a tile each in turns (ping-pong), the epilogue of
 one beside the loop of the other. An operand that runs the other way in memory is transposed by its
 descriptor. The epilogue is the kernel's own body, some columns at a time; results leave by the copy
-engine too, or by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are shared out
-(stream-K). Decision 0068 has the forms; one cost chooses. Sizes and strides are run-time numbers.
+engine too, or by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are
+shared out (stream-K). Decision 0068 has the forms; one cost chooses. Sizes and strides are run-time
+numbers.
 Gluon has no interpreter: correctness is shown on a GPU (tests/codegen/cuda/time_products.py).
 """
 
@@ -562,7 +563,8 @@ class GemmProgram(TileProgram):
             **{f"z{i}": sizes[a] for i, a in enumerate(self.problem.batch)},
         }  # fmt: skip
         arguments = self._arguments()
-        walk = [source.number(name, value) for name, value in numbers.items()]
+        # no address follows from them: whether 16 divides one would only make another text of it
+        walk = [source.number(name, value)._replace(even=False) for name, value in numbers.items()]
         given = [*maps, *walk, *arguments]
         ends = ragged.get(self.m), ragged.get(self.n)
         names = [a.name for a in arguments], [a.name for a in walk]

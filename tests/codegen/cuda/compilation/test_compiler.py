@@ -58,3 +58,65 @@ def test_the_version_is_known_without_parsers_of_metadata() -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == "fine", done.stderr
+
+
+CARRIED = r"""
+import re
+from unittest.mock import patch
+from fulgurite.codegen.cuda.compilation import compiler
+from fulgurite.codegen.cuda.source import PARAM, Argument, Launch, number
+compiler.load()
+from triton.compiler.code_generator import CodeGenerator
+ours, dry, met = CodeGenerator._find_carries, CodeGenerator._find_carries.__wrapped__, []
+
+def counted(*given, **more):
+    met.append(given)
+    return dry(*given, **more)
+
+def parsed(text, function):  # values by their numbers, without lines
+    with patch.object(CodeGenerator, "_find_carries", function):
+        module = str(compiler._Compilation(Launch(text, "kernel", 1, 1, 1, arguments), 90).module)
+    names = {}
+    lines = [re.sub(r" loc\(.*", "", line) for line in module.splitlines() if line[:4] != "#loc"]
+    return [re.sub(r"%\w+", lambda m: names.setdefault(m[0], f"%{len(names)}"), n) for n in lines]
+
+arguments = (Argument("x", "*fp32", True, PARAM), number("n", 48), number("m", 32))
+text = '''
+@triton.jit
+def kernel(x, n, m):
+    total, place = tl.zeros((16,), tl.float32), 0
+    W: tl.constexpr = 4
+    for r0 in range(0, n, 16):
+        part = tl.load(x + r0 + tl.arange(0, 16))
+        for r1 in tl.range(0, m, 1, num_stages=2):
+            if r1 > 3:
+                part, other = part * 2, part
+            else:
+                other = part
+            total += other
+        for r1 in range(2, m):
+            place += r1 * W
+        total = total + part + place
+    tl.store(x + tl.arange(0, 16), total)
+'''
+found = parsed(text, counted)
+assert len(met) > 3, "one dry run for each loop, and for those in dry runs"
+assert parsed(text, ours) == found
+for function in (ours, dry):
+    try:
+        parsed(text.replace("total += other", "total = tl.sum(other, 0)"), function)
+    except Exception:
+        continue
+    raise AssertionError("a carried variable has one type")
+print("fine")
+"""
+
+
+@needs_triton
+def test_carried_variables_are_those_that_a_dry_run_finds() -> None:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
+    done = subprocess.run(
+        [sys.executable, "-c", CARRIED], cwd=ROOT, text=True, capture_output=True, timeout=300,
+        env=clean | {"PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert done.stdout.split()[-1:] == ["fine"], done.stderr  # behind what Triton says is wrong

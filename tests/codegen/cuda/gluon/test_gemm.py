@@ -71,6 +71,15 @@ def test_sizes_are_no_part_of_the_text() -> None:
     assert first.text == second.text and first.key == second.key
 
 
+def test_counts_of_tiles_that_16_divides_are_no_other_text() -> None:
+    one = product("residual")
+    keys = {
+        launches(one, one.inputs(128 * down, 256 * across, 1024), ONE_TILE)[0].key
+        for down, across in ((16, 9), (9, 16), (16, 16), (18, 15))
+    }
+    assert len(keys) == 1
+
+
 def test_tensors_are_described_with_the_contiguous_axis_last() -> None:
     one = product("heads")
     (launch,) = launches(one, one.inputs(2048, 1024, 64))
