@@ -56,15 +56,17 @@ def with_one_column(kernel: IndexKernel) -> IndexKernel:
     """The kernel with one name for the axis along which rows are reduced and stored.
 
     A reduction of rows is lowered with the names that sums of columns gave its elements; where its
-    result meets them again they have names of their own.
+    result meets them again they have names of their own. Nothing may be captured: below a fold over
+    one of the names, even of values that do not depend on it, there is no other.
     """
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     free = free_axes(order)
+    below = [free[n.src[0]] | {*n.arg[1]} for n in order if n.op is FOLD]
     folded = frozenset([a for n in order if n.op is FOLD for a in n.arg[1]])
     stored = frozenset([a for n in order if n.op is STORE for a in n.arg[3]]) - folded
     for mine, other in product(sorted(stored), sorted(folded)):
         same = kernel.axes[mine] == kernel.axes[other]
-        if same and not any({mine, other} <= axes for axes in free.values()):
+        if same and not any({mine, other} <= axes for axes in (*free.values(), *below)):
             names = {mine: other}
             return kernel._replace(body=SINK(*[renamed(root, names) for root in kernel.body.src]))
     return kernel
