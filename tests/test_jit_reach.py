@@ -383,14 +383,15 @@ def test_what_another_thread_adds_to_while_it_is_looked_at(
     kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: Any = kind({"a": t(2), "b": t(3)}) if kind is dict else kind([t(2), t(3)])
-    plain, added = Survey.value, []
+    plain = Survey.value
+    added: list[None] = []
 
     def value(self: Survey, item: Any, *args: Any, **options: Any) -> Any:
         if not added and isinstance(item, fg.Tensor) and item.tolist() == [2]:
             added.append(held.update(c=t(5)) if kind is dict else held.append(t(5)))
         return plain(self, item, *args, **options)
 
-    def f(x: fg.Tensor) -> fg.Tensor:
+    def f(x: fg.Tensor) -> Any:
         return x * sum(held.values() if kind is dict else held)
 
     monkeypatch.setattr(Survey, "value", value)
