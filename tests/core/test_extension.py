@@ -336,6 +336,32 @@ def test_a_rule_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         _ = x.shape
 
 
+class Garbage:
+    """What only a cycle holds: an array, whose end others notice, and then a younger thing."""
+
+    def __init__(self, make_one: Callable[[], Any]) -> None:
+        self.me, self.array = self, np.zeros(3)
+        self.held = make_one()
+
+
+def test_what_code_is_handed_while_garbage_is_cleared_stays_whole() -> None:
+    x = new_buffer((5,), float32)
+    found: list[Any] = []
+    for make_one, look in (
+        (lambda: EXP(x), lambda: EXP(x)),  # by the table
+        (lambda: enter(x), lambda: entries_at(x)),  # at a live node
+    ):
+        gc.collect()
+        thing: Any = Garbage(make_one)
+        noticed = weakref.ref(thing.array, lambda _, look=look: found.append(look()))  # type: ignore[misc]
+        del thing
+        gc.collect()
+        assert noticed() is None
+    node_, entries = found
+    assert node_.src == (x,) and node_ is EXP(x) and toposort([node_]) == [x, node_]
+    assert all([entry.node is x for entry in entries])
+
+
 @built  # in Python the key of a user in the table holds its sources
 def test_nodes_in_a_cycle_are_collected_and_leave_the_table() -> None:
     gc.collect()
