@@ -848,13 +848,13 @@ static int append_users(PyObject *list, Node *node) {
     return 0;
 }
 static PyObject *m_parents_of(PyObject *self, PyObject *thing) {
-    PyObject *found = check_node(thing) ? walks++, PyList_New(0) : NULL;
-    if (found && append_users(found, (Node *)thing) < 0) Py_CLEAR(found);
+    PyObject *found = check_node(thing) ? PyList_New(0) : NULL; /* which may collect: then marks */
+    if (found && ++walks && append_users(found, (Node *)thing) < 0) Py_CLEAR(found);
     return found;
 }
 static PyObject *m_above(PyObject *self, PyObject *nodes) {
     PyObject *first = PySequence_Tuple(nodes), *order = NULL;
-    if (first && check_nodes(first)) walks++, order = PyList_New(0);
+    if (first && check_nodes(first)) order = PyList_New(0), walks++;
     for (Py_ssize_t i = 0; order && i < SIZE(first); i++)
         if (append_new(order, (Node *)ITEM(first, i)) < 0) Py_CLEAR(order);
     for (Py_ssize_t i = 0; order && i < PyList_GET_SIZE(order); i++)

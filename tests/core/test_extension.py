@@ -362,6 +362,33 @@ def test_what_code_is_handed_while_garbage_is_cleared_stays_whole() -> None:
     assert all([entry.node is x for entry in entries])
 
 
+WALKS: dict[str, Callable[[Node], list[Node]]] = {
+    "parents_of": lambda x: node.parents_of(x), "above": lambda x: node.above((x,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_meets_all_whatever_else_walks_in_a_collection_before_it(name: str) -> None:
+    x, walk = new_buffer((5,), float32), WALKS[name]
+    users = [EXP(x), ADD(x, x)]
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    thing: Any = Garbage(lambda: None)
+    met: list[Any] = []
+    noticed = weakref.ref(thing.array, lambda _: met.append(toposort(users)))
+    del thing
+    lists: list[list[Any]] = [[] for _ in range(400)]  # none is kept for the next
+    gc.set_threshold(1)
+    try:
+        gc.enable()
+        found = walk(x)
+    finally:
+        gc.set_threshold(*before)
+    assert noticed() is None and len(met) == 1 and len(lists) == 400
+    assert {*users} <= {*found}
+
+
 @built  # in Python the key of a user in the table holds its sources
 def test_nodes_in_a_cycle_are_collected_and_leave_the_table() -> None:
     gc.collect()
