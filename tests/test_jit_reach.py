@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from types import ModuleType, SimpleNamespace
@@ -20,6 +21,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import JitError
 from fulgurite.jit import introspection
+from fulgurite.jit.reachability import Survey
 from tests.jitting import t
 
 # --- closed-over things --------------------------------------------------------------------------
@@ -374,3 +376,26 @@ def test_looking_for_libraries_of_tensors_runs_none_of_their_code(
     library.__dict__["softmax"] = fg.softmax
     assert not introspection.is_foreign("touchy_library", file)
     introspection._foreign.pop("touchy_library")
+
+
+@pytest.mark.parametrize("kind", [dict, list, deque])
+def test_what_another_thread_adds_to_while_it_is_looked_at(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: Any = kind({"a": t(2), "b": t(3)}) if kind is dict else kind([t(2), t(3)])
+    plain = Survey.value
+    added: list[None] = []
+
+    def value(self: Survey, item: Any, *args: Any, **options: Any) -> Any:
+        if not added and isinstance(item, fg.Tensor) and item.tolist() == [2]:
+            added.append(held.update(c=t(5)) if kind is dict else held.append(t(5)))
+        return plain(self, item, *args, **options)
+
+    def f(x: fg.Tensor) -> Any:
+        return x * sum(held.values() if kind is dict else held)
+
+    monkeypatch.setattr(Survey, "value", value)
+    jitted = fg.jit(f)
+    assert jitted(t(1)).tolist() == [10]
+    assert jitted(t(2)).tolist() == [20]
+    assert len(held) == 3

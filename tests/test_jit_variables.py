@@ -342,6 +342,29 @@ def test_threads_give_one_capture_values_of_their_own() -> None:
     assert not wrong and f.captured == 1
 
 
+# functions of rows of a matrix and of a number, and what NumPy says
+BOTH: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "a part": (lambda x, k: (x * 0.5)[: N.bind(k)], lambda x, k: (x * 0.5)[:k]),
+    "the rest": (lambda x, k: x[N.bind(k) :] * 2, lambda x, k: x[k:] * 2),
+    "a sum of a part": (lambda x, k: x[: N.bind(k)].sum() * x, lambda x, k: x[:k].sum() * x),
+    "a size of both": (
+        lambda x, k: (x[: N.bind(k)] @ x.T).reshape(-1) * 2, lambda x, k: (x[:k] @ x.T).ravel() * 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BOTH)
+@pytest.mark.parametrize("tier", ["auto", "native"])
+def test_sizes_that_vary_beside_sizes_that_variables_are(what: str, tier: str) -> None:
+    function, meaning = BOTH[what]
+    f = fg.jit(function)
+    with fg.config(tier=tier):
+        for rows in (12, 9, 17, 11):
+            for k in (1, 3):
+                x = np.arange(3.0 * rows).reshape(rows, 3)
+                assert np.allclose(f(fg.Tensor(x), k).numpy(), meaning(x, k)), (rows, k)
+
+
 # --- too many captures ---------------------------------------------------------------------------
 
 

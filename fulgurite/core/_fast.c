@@ -1,14 +1,13 @@
 /* The host's hot path in C: interning, origins, entries, operators, templates, walks, keys.
  *
  * Each function and class has the name of the Python one that says what it means (`extension.py`
- * pairs them) and gives the same answers. What is not common is left to that one, or to a rule that
- * Python gives (`adopt`). Written against the public C API, for interpreters with a global lock.
- * Invariants. The table holds nodes without owning them: a node leaves it, and the lists of users
- * at its sources, before anything of it is freed; one whose count is 0 is on its way out and is
- * passed over. No Python code runs while the marks of a walk (`walk`, `number`) are in use: where
- * it makes objects the collector is held back, and what it holds is let go behind it. `changes`
- * counts what happens to the table: who let Python code run between looking and inserting looks
- * again if it moved.
+ * pairs them) and its answers; rare cases are left to it, or to what Python gives (`adopt`). Public
+ * C API only, for interpreters with a global lock.
+ * Invariants. The table and lists hold nodes and entries without owning them: one leaves them
+ * before it is freed, is passed over if its count is 0, and never cleared by the collector, which
+ * may run code that finds it there: what else closes a cycle breaks it. No Python code runs while
+ * the marks of a walk (`walk`, `number`) are in use: the collector waits. `changes` counts what
+ * happens to the table: who let Python code run between looking and inserting looks again.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -849,13 +848,13 @@ static int append_users(PyObject *list, Node *node) {
     return 0;
 }
 static PyObject *m_parents_of(PyObject *self, PyObject *thing) {
-    PyObject *found = check_node(thing) ? walks++, PyList_New(0) : NULL;
-    if (found && append_users(found, (Node *)thing) < 0) Py_CLEAR(found);
+    PyObject *found = check_node(thing) ? PyList_New(0) : NULL; /* which may collect: then marks */
+    if (found && ++walks && append_users(found, (Node *)thing) < 0) Py_CLEAR(found);
     return found;
 }
 static PyObject *m_above(PyObject *self, PyObject *nodes) {
     PyObject *first = PySequence_Tuple(nodes), *order = NULL;
-    if (first && check_nodes(first)) walks++, order = PyList_New(0);
+    if (first && check_nodes(first)) order = PyList_New(0), walks++;
     for (Py_ssize_t i = 0; order && i < SIZE(first); i++)
         if (append_new(order, (Node *)ITEM(first, i)) < 0) Py_CLEAR(order);
     for (Py_ssize_t i = 0; order && i < PyList_GET_SIZE(order); i++)
@@ -963,12 +962,13 @@ static PyObject *m_flatten(PyObject *self, PyObject *const *args, Py_ssize_t cou
         .tp_basicsize = sizeof(Struct), .tp_new = PyType_GenericNew,                               \
         .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,                 \
         .tp_dealloc = (destructor)kind##_dealloc, .tp_traverse = (traverseproc)kind##_traverse,    \
-        .tp_clear = (inquiry)kind##_clear, .tp_members = kind##_members,                           \
+        .tp_members = kind##_members,                                                              \
         .tp_weaklistoffset = offsetof(Struct, weak), __VA_ARGS__                                   \
     };
 TYPE(NodeFields, Node, node, .tp_getset = node_getset, .tp_as_number = &node_number)
 TYPE(EntryFields, Entry, entry, .tp_doc = "What an entry is made of.")
-TYPE(TensorFields, Tensor, tensor, .tp_as_number = &tensor_number)
+TYPE(TensorFields, Tensor, tensor, .tp_clear = (inquiry)tensor_clear,
+     .tp_as_number = &tensor_number)
 #define FAST(name, flags) {#name, (PyCFunction)(void (*)(void))m_##name, flags, NULL}
 static PyMethodDef methods[] = {
     FAST(adopt, METH_VARARGS), FAST(make, METH_FASTCALL), FAST(annotate, METH_VARARGS),

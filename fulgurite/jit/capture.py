@@ -599,10 +599,15 @@ class Capture:
         return [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
 
     def _normalized(self, roots: list[Node]) -> Normal:
-        """The key of what the function computed; shards and bodies are of sizes that are known."""
+        """The key of what the function computed; shards and bodies are of sizes that are known.
+
+        So are graphs with sizes that variables are: an expression may hold both, and plans of
+        many sizes hold numbers and polynomials alone.
+        """
         found = normalize(roots)
         if self.sizes is not None and any(
             [node.op in COMMUNICATES or sizes_vary(node) for node in found.nodes]
+            + [type(n) is Node for node in found.nodes for n in node.shape if found.values]
         ):
             self._refuse_sizes()
         return found

@@ -319,35 +319,37 @@ class Survey(Checks):
     def _mapping(self, thing: Thing) -> Any:
         value, kind, name, path, _ = thing
         self._typed(thing, f"the type of {path}")
-        keys, argument = list(value), _is_rebuilt(thing)
+        held = [*value.items()]  # at one moment: other threads may add to it
+        keys, argument = [key for key, _ in held], _is_rebuilt(thing)
         self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {path}")
         self._items(keys, name, f"a key of {path}")
         children = []
-        places = self._unpacked(f"{name}.values()", len(value)) if kind is dict else []
-        for i, (key, item) in enumerate(value.items()):
+        places = self._unpacked(f"{name}.values()", len(held)) if kind is dict else []
+        for i, (key, item) in enumerate(held):
             source = places[i] if places else f"{name}[{literal(key) or self.constant(key)}]"
             at = Holder("item", value, name, path, item, key), key
             children.append(self.value(item, source, f"{path}[{key!r}]", argument, at))
+        items = [item for _, item in held]
         if isinstance(value, dict):
-            self.holders.append(Holder("dict", value, name, path, dict(value)))
-            self._holds(name, value.values())
-        changed = argument and any(map(is_not, children, value.values()))
+            self.holders.append(Holder("dict", value, name, path, dict(held)))
+            self._holds(name, items)
+        changed = argument and any(map(is_not, children, items))
         return self._contained(thing, dict(zip(keys, children, strict=True)) if changed else value)
 
     def _sequence(self, thing: Thing) -> Any:
         value, kind, name, path, _ = thing
         self._typed(thing, f"the type of {path}")
-        argument = _is_rebuilt(thing)
-        self.line(f"if len({name}) != {len(value)}:", f"the length of {path}")
-        places = self._unpacked(name, len(value)) if kind in (list, tuple) else []
-        places = places or [f"{name}[{i}]" for i in range(len(value))]
+        held, argument = [*value], _is_rebuilt(thing)
+        self.line(f"if len({name}) != {len(held)}:", f"the length of {path}")
+        places = self._unpacked(name, len(held)) if kind in (list, tuple) else []
+        places = places or [f"{name}[{i}]" for i in range(len(held))]
         children = [self.value(item, places[i], f"{path}[{i}]", argument)
-                    for i, item in enumerate(value)]  # fmt: skip
+                    for i, item in enumerate(held)]  # fmt: skip
         if isinstance(value, list):
-            self.holders.append(Holder("list", value, name, path, list(value)))
-            self._holds(name, value)
+            self.holders.append(Holder("list", value, name, path, held))
+            self._holds(name, held)
         made = value
-        if any(map(is_not, children, value)):
+        if any(map(is_not, children, held)):
             made = kind(*children) if hasattr(kind, "_fields") else kind(children)
         return self._contained(thing, made)
 
@@ -383,10 +385,11 @@ class Survey(Checks):
     def _deque(self, thing: Thing) -> None:
         value, _, name, path, _ = thing
         self._typed(thing, f"the type of {path}")
-        self.line(f"if len({name}) != {len(value)}:", f"the length of {path}")
-        for i, item in enumerate(value):
+        held = [*value]
+        self.line(f"if len({name}) != {len(held)}:", f"the length of {path}")
+        for i, item in enumerate(held):
             self.value(item, f"{name}[{i}]", f"{path}[{i}]")
-        self.holders.append(Holder("deque", value, name, path, list(value)))
+        self.holders.append(Holder("deque", value, name, path, held))
 
     def _set(self, thing: Thing) -> None:
         value, kind, name, path, _ = thing
@@ -551,7 +554,7 @@ class Survey(Checks):
         module, name = thing.value, thing.name
         where, own = place_of_module(module.__name__), vars(module)
         every = self.names.any_attribute and where == "user" and not is_installed(module)
-        for label in [k for k in own if k in self.names.attributes or (every and k[:2] != "__")]:
+        for label in [k for k in [*own] if k in self.names.attributes or (every and k[:2] != "__")]:
             self._module_entry(module, name, where, label)
         if module is os and "getenv" in self.names.attributes:
             self.value(os.environ, f"{name}.environ", "os.environ")

@@ -336,6 +336,59 @@ def test_a_rule_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         _ = x.shape
 
 
+class Garbage:
+    """What only a cycle holds: an array, whose end others notice, and then a younger thing."""
+
+    def __init__(self, make_one: Callable[[], Any]) -> None:
+        self.me, self.array = self, np.zeros(3)
+        self.held = make_one()
+
+
+def test_what_code_is_handed_while_garbage_is_cleared_stays_whole() -> None:
+    x = new_buffer((5,), float32)
+    found: list[Any] = []
+    for make_one, look in (
+        (lambda: EXP(x), lambda: EXP(x)),  # by the table
+        (lambda: enter(x), lambda: entries_at(x)),  # at a live node
+    ):
+        gc.collect()
+        thing: Any = Garbage(make_one)
+        noticed = weakref.ref(thing.array, lambda _, look=look: found.append(look()))  # type: ignore[misc]
+        del thing
+        gc.collect()
+        assert noticed() is None
+    node_, entries = found
+    assert node_.src == (x,) and node_ is EXP(x) and toposort([node_]) == [x, node_]
+    assert all([entry.node is x for entry in entries])
+
+
+WALKS: dict[str, Callable[[Node], list[Node]]] = {
+    "parents_of": lambda x: node.parents_of(x), "above": lambda x: node.above((x,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_meets_all_whatever_else_walks_in_a_collection_before_it(name: str) -> None:
+    x, walk = new_buffer((5,), float32), WALKS[name]
+    users = [EXP(x), ADD(x, x)]
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    thing: Any = Garbage(lambda: None)
+    met: list[Any] = []
+    noticed = weakref.ref(thing.array, lambda _: met.append(toposort(users)))
+    del thing
+    lists: list[list[Any]] = [[] for _ in range(400)]  # none is kept for the next
+    gc.set_threshold(1)
+    try:
+        gc.enable()
+        found = walk(x)
+    finally:
+        gc.set_threshold(*before)
+    assert noticed() is None and len(met) == 1 and len(lists) == 400
+    assert {*users} <= {*found}
+
+
 @built  # in Python the key of a user in the table holds its sources
 def test_nodes_in_a_cycle_are_collected_and_leave_the_table() -> None:
     gc.collect()
