@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..backend import compiled, decompositions
+from ..corrected import corrected
 from .judge import Verdict, compare, tensors_in
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64,
@@ -125,7 +126,8 @@ class Sample:
         if not gradient:
             leaves = [leaf.detach() for leaf in leaves]
         call = function if how == "torch" else through_aot(function, leaves, None)
-        results = list(call(*leaves))
+        with corrected():
+            results = list(call(*leaves))
         if not gradient:
             return results
         return [*results, *_gradients(results, leaves)]
@@ -141,6 +143,7 @@ def judge(info: Any, dtype: str, most: int, train: bool) -> Iterator[tuple[str, 
         samples = info.sample_inputs("cpu", DTYPES[dtype], requires_grad=grads)
         for number, given in enumerate(itertools.islice(samples, most)):
             sample = Sample(info, given)
+            drawn = random or bool(given.kwargs.get("dropout_p"))
             try:
                 theirs = sample.run("torch", grads)
             except Exception as problem:
@@ -149,7 +152,7 @@ def judge(info: Any, dtype: str, most: int, train: bool) -> Iterator[tuple[str, 
             if not theirs:
                 yield f"{number}", "no tensors to compare"
                 continue
-            found = _verdict(sample, theirs, grads, random)
+            found = _verdict(sample, theirs, grads, drawn)
             if isinstance(found, Verdict) and not found.agrees:
                 found = KNOWN.get(f"{info.name} {dtype}", found)
             yield f"{number}", found
