@@ -207,3 +207,11 @@ def test_a_view_that_is_written_to_is_given_as_it_is_beside_another_of_its_tenso
             torch.testing.assert_close(ours, theirs)
             assert ours.stride() == theirs.stride()
             assert ours.storage_offset() == theirs.storage_offset()
+
+
+def test_random_numbers_of_an_empty_tensor_are_none() -> None:
+    def function(x: Any) -> Any:
+        return torch.bernoulli(x), torch.randint_like(x, 10), torch.rand_like(x), x + 1
+
+    found = compiled(function)(torch.ones(0, 3))
+    assert [tuple(f.shape) for f in found] == [(0, 3)] * 4
