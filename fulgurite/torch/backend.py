@@ -19,6 +19,7 @@ from ..errors import ArgumentError
 from ..runtime.gc_pause import held_back, made_to_stay
 from .attention_calls import unify_attention
 from .cached import Kept, is_kept, keeping
+from .corrected import CORRECTED, corrected
 from .graph import Graph
 from .table import TABLE, name_of
 
@@ -46,7 +47,7 @@ def fulgurite(
         lambda m, i: torch._dynamo.disable(compiler(m, i), reason="it is compiled"),
         reason="it compiles",
     )
-    with held_back(), keeping(module, chosen) as kept:
+    with held_back(), corrected(), keeping(module, chosen) as kept:
         made = aot_module_simplified(
             module,
             list(inputs),
@@ -95,11 +96,12 @@ def decompositions(before_autograd: bool = False) -> dict[Any, Any]:
     table = _decomp.core_aten_decompositions
     if not before_autograd:
         table = getattr(_decomp, "_core_aten_decompositions_post_autograd", table)
-    return {
+    found = {
         operator: function
         for operator, function in table().items()
         if not isinstance(operator, torch._ops.OpOverload) or name_of(operator) not in TABLE
     }
+    return found | CORRECTED
 
 
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:

@@ -62,8 +62,7 @@ class Graph:
         self.refused: dict[fx.Node, str] = {}
         known = [n.meta.get("val") for n in (*self.placeholders, *self.nodes)]
         self.home = home_of([val for val in known if isinstance(val, torch.Tensor)])
-        self.symbols = [i for i, n in enumerate(self.placeholders)
-                        if isinstance(n.meta.get("val"), torch.SymInt)]  # fmt: skip
+        self.symbols = symbols_of(self.placeholders)
         self.programs: dict[tuple[Any, ...], Program] = {}
         REPORT.graphs += 1
         for watcher in _watchers:
@@ -87,7 +86,8 @@ class Graph:
         return found
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        sizes = tuple([args[i] for i in self.symbols])
+        places = self.symbols.values()
+        sizes = tuple([args[i] if d is None else args[i].shape[d] for i, d in places])
         return self.program(sizes).call(args)
 
     def callable(self) -> Callable[[list[Any]], list[Any]]:
@@ -112,7 +112,7 @@ class Program:
 
     def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
         self.graph = graph
-        self.numbers = Numbers(_bound(graph, sizes))
+        self.numbers = Numbers(dict(zip(graph.symbols, sizes, strict=True)))
         self.open = {n for n in (*graph.placeholders, *graph.nodes)
                      if self.numbers.is_open(n.meta.get("val"))}  # fmt: skip
         self.results, views = self._views()
@@ -136,18 +136,21 @@ class Program:
         """Results with the tensor that a view is of in its place, and how to see it from there.
 
         Views of an input, and views of one tensor, share its memory: AOTAutograd reads their
-        strides, and a write to one of them is seen in the others. Gradients share none.
+        strides, and a write to one of them is seen in the others. So it does of a view of what an
+        input becomes, which it sees again in the input. Gradients share none.
         """
         graph, found = self.graph, list(self.graph.results)
         if any([n.name.startswith("tangents") for n in graph.placeholders]):
             return found, {}
         bases = {r: base for r in found if isinstance(r, fx.Node)
                  and (base := _base_of(r)) is not r and self._has_memory(base)}  # fmt: skip
+        written = {n.args[1] for n in graph.nodes if _is_copy_back(n)}
         many = Counter([*bases.values(), *dict.fromkeys([r for r in found if r not in bases])])
         views: dict[int, list[View]] = {}
         for place, result in enumerate(found):
             base = bases.get(result)
-            if base is not None and (base.op == "placeholder" or many[base] > 1):
+            shared = base is not None and (base.op == "placeholder" or base in written)
+            if base is not None and (shared or many[base] > 1):
                 found[place] = base
                 views[place] = [self._view(node) for node in _chain(result, base)]
         return found, views
@@ -434,10 +437,18 @@ def _tell(eager: dict[fx.Node, str]) -> None:
             REPORT.left(title, why, silent)
 
 
-def _bound(graph: Graph, sizes: tuple[Any, ...]) -> dict[Any, Any]:
-    """The value of each symbol that is an argument of a graph."""
-    nodes = [graph.placeholders[place] for place in graph.symbols]
-    return {n.meta["val"].node.expr: size for n, size in zip(nodes, sizes, strict=True)}
+def symbols_of(placeholders: Sequence[fx.Node]) -> dict[Any, tuple[int, int | None]]:
+    """Where a call has the value of each symbol: an argument, or, of a tensor that stands for the
+    views of it that are arguments (a synthetic base), an axis of an argument."""
+    known = [n.meta.get("val") for n in placeholders]
+    found: dict[Any, tuple[int, int | None]] = {
+        val.node.expr: (i, None) for i, val in enumerate(known) if isinstance(val, torch.SymInt)
+    }
+    for i, val in enumerate(known):
+        for d, n in enumerate(val.shape if isinstance(val, torch.Tensor) else ()):
+            if isinstance(n, torch.SymInt) and n.node.expr.is_symbol:
+                found.setdefault(n.node.expr, (i, d))
+    return found
 
 
 def _is_copy_back(node: fx.Node) -> bool:

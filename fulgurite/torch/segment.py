@@ -55,7 +55,7 @@ class Segment:
         lowering = Lowering(home, known, number)
         key = new_buffer((2,), uint32, self.device)
         with held_back(), config(device=self.device, **self.options), \
-                Tape(key, constant(0, uint64)) as tape:  # fmt: skip
+                Tape(key, constant(0, uint64)):  # fmt: skip
             for node in nodes:
                 try:
                     lowering.run(node)
@@ -67,7 +67,6 @@ class Segment:
             self.made = [layout_of(known(node)) for node in outputs]
             self.results = [m.laid(lowering.values[node])
                             for node, m in zip(outputs, self.made, strict=True)]  # fmt: skip
-        self.random = tape.blocks > 0
         self._compile(lowering, key)
 
     def _compile(self, lowering: Lowering, key: Node) -> None:
@@ -79,6 +78,7 @@ class Segment:
         with config(device=self.device, tier="native", **self.options):
             self.normal = normalize(self.roots)
             self.compiled = lookup(self.normal, self.device)
+            self.random = key in self.normal.buffers  # also where it draws no number
             self.constants = inputs_of(self.normal, self.compiled, buffers=False)
         self.inputs: list[fx.Node] = []
         self.reads: list[tuple[int, Any]] = []  # (place of an input, its memory if it stays)

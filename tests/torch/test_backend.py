@@ -267,6 +267,41 @@ def test_an_index_outside_is_an_error_as_in_eager_torch() -> None:
         call(torch.ones(3, 2), torch.tensor([5]))
 
 
+BEFORE_AND_BEHIND: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "index": (lambda x, i: x[i], [-4, 3]),
+    "index of the second axis": (lambda x, i: x[:, i], [-5, 4]),
+    "index of two axes": (lambda x, i: x[i * 0, i], [-5, 4]),
+    "index_put": (lambda x, i: x.index_put((i,), x[0]), [-4, 3]),
+    "index_put of two axes": (lambda x, i: x.index_put((i * 0 + 1, i), x[0, 0]), [-5, 4]),
+    "index_put that adds": (lambda x, i: x.index_put((i,), x[0], accumulate=True), [-4, 3]),
+    "index_fill": (lambda x, i: x.index_fill(0, i, 1.0), [-4, 3]),
+    "take": (lambda x, i: x.take(i), [-13, 12]),
+    "gather": (lambda x, i: x.gather(0, i[None]), [-1, 3]),
+    "index_select": (lambda x, i: x.index_select(0, i), [-1, 3]),
+    "embedding": (lambda x, i: torch.nn.functional.embedding(i, x), [-1, 3]),
+    "embedding_bag": (lambda x, i: torch.nn.functional.embedding_bag(i[None], x), [-1, 3]),
+    "scatter": (lambda x, i: x.scatter(0, i[None], 1.0), [-1, 3]),
+    "scatter_add": (lambda x, i: x.scatter_add(0, i[None], x[:1, :1]), [-1, 3]),
+    "scatter_reduce": (lambda x, i: x.scatter_reduce(0, i[None], x[:1, :1], "amax"), [-1, 3]),
+    "index_add": (lambda x, i: x.index_add(0, i, x[:1]), [-1, 3]),
+    "index_copy": (lambda x, i: x.index_copy(0, i, x[:1]), [-1, 3]),
+    "cross_entropy": (lambda x, i: torch.nn.functional.cross_entropy(x[:1], i), [-1, 4]),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_AND_BEHIND)
+def test_an_index_outside_is_never_another_elements(name: str) -> None:
+    function, outside = BEFORE_AND_BEHIND[name]
+    x, call = torch.randn(3, 4), compiled(function)
+    for place in outside:
+        with pytest.raises((IndexError, RuntimeError)):
+            function(x, torch.tensor([place]))
+        with pytest.raises(IndexError, match="outside"):
+            call(x, torch.tensor([place]))
+    for place in range(max(outside[0] + 1, -3), min(outside[1], 3)):
+        close(call(x, torch.tensor([place])), function(x, torch.tensor([place])))
+
+
 def test_many_dtypes_pass_through() -> None:
     def function(a: Any, b: Any, c: Any) -> Any:
         return a + b, (a > 0) & c, b.to(torch.float16), a.to(torch.bfloat16) * 2, b // 2

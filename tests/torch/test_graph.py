@@ -186,3 +186,32 @@ def test_results_that_are_views_are_views_of_the_same_memory(
         right[0].zero_()
         for a, b in zip(ours, right, strict=True):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_view_that_is_written_to_is_given_as_it_is_beside_another_of_its_tensor(
+    dynamic: bool,
+) -> None:
+    def function(a: Any, b: Any) -> Any:
+        return a.mul_(2), b + 1, a
+
+    call = torch.compile(function, backend="fulgurite", dynamic=dynamic)
+    for rows in (8, 10, 12):
+        found = []
+        for run in (call, function):
+            whole = torch.arange(rows * 9.0).view(rows, 9)
+            first, *rest = run(whole[::2, 1:4], whole[0].expand(3, 9))
+            first.add_(100)  # in the memory of the whole
+            found.append([first, *rest, whole])
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs)
+            assert ours.stride() == theirs.stride()
+            assert ours.storage_offset() == theirs.storage_offset()
+
+
+def test_random_numbers_of_an_empty_tensor_are_none() -> None:
+    def function(x: Any) -> Any:
+        return torch.bernoulli(x), torch.randint_like(x, 10), torch.rand_like(x), x + 1
+
+    found = compiled(function)(torch.ones(0, 3))
+    assert [tuple(f.shape) for f in found] == [(0, 3)] * 4

@@ -258,3 +258,14 @@ def test_tensors_without_values_of_ours_are_refused_and_empty_ones_are_not() -> 
     negative = torch.randn(3, dtype=torch.complex64).conj().imag
     for x in (torch.zeros(0, 3), negative, torch.tensor(2.0)):
         assert torch.equal(fg.to_torch(fg.from_torch(x)), x)
+
+
+def test_an_exported_operator_that_torch_decomposes_wrongly_is_right() -> None:
+    class Margins(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, labels: Any) -> Any:
+            return torch.nn.functional.multilabel_margin_loss(x, labels, reduction="none")
+
+    x, labels = torch.randn(2, 5), torch.tensor([[1, 3, -1, 0, 0], [3, 0, 1, 2, 4]])
+    program = fg.from_torch(torch.export.export(Margins(), (x, labels)))
+    found = program(fg.Tensor(x.numpy()), fg.Tensor(labels.numpy())).numpy()
+    np.testing.assert_allclose(found, Margins()(x, labels).numpy(), rtol=1e-5)

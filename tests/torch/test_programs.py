@@ -6,6 +6,7 @@ parameters, buffers and the inputs themselves are compared.
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -179,6 +180,16 @@ def ordered(a: Any, i: Any) -> Any:
             a.index_put((i[:, 0],), a[:4] * 2, accumulate=True), a[a > 0].sum())  # fmt: skip
 
 
+def margins(a: Any, t: Any) -> Any:
+    return [F.multilabel_margin_loss(a, t, reduction=how) for how in ("none", "mean", "sum")]
+
+
+def overlapping() -> tuple[Any, Any]:
+    """Two views of one tensor, with an element in common."""
+    whole = x(8, 9, wanted=False)
+    return whole[::2, 1:4], whole[0].expand(3, 9)
+
+
 PROGRAMS: dict[str, Make] = {
     "views that are written to": lambda: (stretched, (x(6, 8), x(5, 4))),
     "an input that is written to": lambda: (written, (x(5, 4, wanted=False),)),
@@ -213,6 +224,12 @@ PROGRAMS: dict[str, Make] = {
     "a loss of alignments": lambda: (
         lambda a, t: F.ctc_loss(a.log_softmax(-1), t, torch.tensor([8, 7]), torch.tensor([3, 2])),
         (x(8, 2, 6), torch.tensor([[1, 2, 3], [2, 4, 1]]))),
+    "margins of rows with few labels and many": lambda: (
+        margins, (x(4, 5), torch.tensor([[1, 3, -1, 0, 0], [0, -1, 0, 0, 0], [2, 4, 1, -1, 0],
+                                         [3, 0, 1, 2, 4]]))),
+    "margins of one row": lambda: (margins, (x(5), torch.tensor([1, 3, -1, 2, 0]))),
+    "a view that is written to and one beside it": lambda: (
+        lambda a, b: (b + 1, a.mul_(2)), overlapping()),
     "samples of a grid": lambda: (
         lambda a, g: F.grid_sample(a, g, padding_mode="reflection", align_corners=False),
         (x(2, 3, 5, 6), x(2, 4, 4, 2))),
@@ -232,6 +249,49 @@ def test_autocast_on_the_host_is_as_close_as_bfloat16_is() -> None:
     ours = ran(lambda: (cast_by_itself, (x(4, 8), x(8, 8))), True)
     assert [a.dtype for a in ours] == [b.dtype for b in theirs]
     assert max([distance(a, b) for a, b in zip(ours, theirs, strict=True)]) < 2e-2
+
+
+class Halves(nn.Module):  # type: ignore[misc]
+    """What autocast makes of norms behind products."""
+
+    def __init__(self, norm: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 12)
+        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d,
+                     "group": lambda n: nn.GroupNorm(2, n)}[norm](12)  # fmt: skip
+
+    def forward(self, a: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = self.norm(self.layer(a) + 3)
+            return (found @ found.t()).float()
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch", "group"])
+def test_gradients_of_norms_under_autocast_are_as_close_to_float64_as_torchs(norm: str) -> None:
+    apart = {"ours": 0.0, "torch": 0.0}
+    for seed in range(6):
+        torch.manual_seed(seed)
+        model, a = Halves(norm), x(8, 16, seed=seed, wanted=False)
+        wide = copy.deepcopy(model).double()
+        truth = wide.norm(wide.layer(a.double()) + 3)
+        (truth @ truth.t()).tanh().sum().backward()
+        right = [p.grad for p in wide.layer.parameters()]
+        for which in apart:
+            model.zero_grad()
+            torch._dynamo.reset()
+            call = torch.compile(model, backend="fulgurite") if which == "ours" else model
+            call(a).tanh().sum().backward()
+            apart[which] += sum([distance(p.grad, r) for p, r in
+                                 zip(model.layer.parameters(), right, strict=True)])  # fmt: skip
+    assert apart["ours"] < 1.3 * apart["torch"]
+
+
+def test_a_product_and_its_bias_are_rounded_once() -> None:
+    a, w, b = [x(*shape, seed=i, wanted=False).bfloat16()
+               for i, shape in enumerate([(32, 64), (48, 64), (48,)])]  # fmt: skip
+    ours = torch.compile(F.linear, backend="fulgurite")(a, w, b)
+    exact = F.linear(a.double(), w.double(), b.double())
+    assert ((ours.double() - exact).abs() <= exact.abs() * 2.0**-8 + 1e-4).all()
 
 
 def test_no_garbage_is_collected_while_the_backend_runs(monkeypatch: pytest.MonkeyPatch) -> None:

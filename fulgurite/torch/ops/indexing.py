@@ -1,35 +1,62 @@
-"""Gathers and scatters: index, index_put, embeddings and their gradients."""
+"""Gathers and scatters: index, index_put, embeddings and their gradients.
+
+Places below 0 count from the end where torch has them so (`x[i]`, `index_put`, `index_fill`); for
+all other operators they are errors, as are places past the end for each.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import fulgurite as fg
 
-from ...tensor import Tensor
+from ...core import build
+from ...core.origin import indexing
+from ...functional.array.indexing import slices_at
+from ...tensor import Tensor, node_of, wrap
 from ..table import Refused, Use, aten, cast, host, tensor
 
 host("its result decides shapes or branches on the host", "nonzero", "_local_scalar_dense",
      "masked_select", "unique_dim", "_unique2", "unique_consecutive", "bincount")  # fmt: skip
 
 
-def _wrapped(index: Any, size: int) -> Any:
-    """An index that may count from the end."""
+def _from_front(index: Any, size: int) -> Any:
+    """Places of which none counts from the end, for functions that would count so."""
     index = cast(index, fg.int64)
-    return fg.where(index < 0, index + size, index)
+    return fg.where(index < 0, index - size, index)
 
 
-def _key(x: Any, indices: Sequence[Any], axes: Sequence[int] | None = None) -> tuple[Any, ...]:
+def _rows(x: Any, index: Any, axis: int) -> Any:
+    """The slices at places along an axis, of which none counts from the end."""
+    with indexing(axis):
+        return wrap(slices_at(node_of(x), node_of(cast(index, fg.int64)), axis))
+
+
+def _line(places: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Places along some axes as places in all of their elements, in order; what is outside of one
+    axis is outside of all."""
+    if len(places) == 1:
+        return places[0]
+    line: Any = 0
+    inside: Any = True
+    for place, size in zip(places, sizes, strict=True):
+        line = line * size + fg.where(place < 0, place + size, place)
+        inside = inside & (place >= -size) & (place < size)
+    return fg.where(inside, line, math.prod(sizes))
+
+
+def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
     """Index tensors as NumPy's key; masks are another operator's business."""
     key: list[Any] = []
-    for axis, index in zip(axes or range(x.ndim), indices, strict=False):
+    for index in indices:
         if index is None:
             key.append(slice(None))
             continue
         if index.dtype.kind == "b" or (index.dtype is fg.uint8):
             raise Refused("indexing with a mask, whose result has a size that the data decide")
-        key.append(_wrapped(index, x.shape[axis]))
+        key.append(cast(index, fg.int64))
     return tuple(key)
 
 
@@ -38,7 +65,7 @@ def index(use: Use, x: Any, indices: Sequence[Any]) -> Any:
     """Elements at places."""
     if 0 in use.shape:
         return fg.full(use.shape, cast(0, use.dtype), dtype=use.dtype)
-    return x[_key(x, indices)]
+    return x[_key(indices)]
 
 
 def _put_by_mask(x: Any, mask: Any, values: Any, accumulate: bool) -> Any:
@@ -64,17 +91,14 @@ def index_put(
         raise Refused("adding up truths at places")
     axes = [axis for axis, i in enumerate(indices) if i is not None]
     others = [axis for axis in range(x.ndim) if axis not in axes]
-    places = fg.broadcast_arrays(*_key(x, given, axes))
+    places = fg.broadcast_arrays(*_key(given))
     count, inner = places[0].ndim, [x.shape[axis] for axis in others]
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     first = axes[0] if together else 0  # where the axes of the places are in the values
     shape = [*inner[:first], *places[0].shape, *inner[first:]]
     value = fg.broadcast_to(cast(values, x.dtype), shape)
     value = fg.moveaxis(value, tuple(range(first, first + count)), tuple(range(count)))
-    line: Any = 0
-    for place, axis in zip(places, axes, strict=True):
-        line = line * x.shape[axis] + place
-    line = fg.reshape(line, (-1,))
+    line = fg.reshape(_line(places, [x.shape[axis] for axis in axes]), (-1,))
     flat = fg.reshape(fg.permute_dims(x, [*axes, *others]), (-1, *inner))
     change = fg.index_add if accumulate else fg.index_copy
     changed = change(flat, 0, line, fg.reshape(value, (line.shape[0], *inner)))
@@ -90,8 +114,7 @@ def index_select(use: Use, x: Any, dim: int, index: Any) -> Any:
         return fg.reshape(x, use.shape)
     if 0 in use.shape:
         return fg.full(use.shape, cast(0, use.dtype), dtype=use.dtype)
-    line = fg.reshape(cast(index, fg.int64), (-1,))
-    return fg.take(x, line, axis=dim % x.ndim)
+    return _rows(x, fg.reshape(index, (-1,)), dim % x.ndim)
 
 
 @aten("embedding")
@@ -102,7 +125,7 @@ def embedding(
     """Rows of a matrix."""
     if 0 in use.shape:
         return fg.full(use.shape, cast(0, use.dtype), dtype=use.dtype)
-    return fg.take(weight, cast(indices, fg.int64), axis=0)
+    return _rows(weight, indices, 0)
 
 
 @aten("embedding_dense_backward")
@@ -110,7 +133,7 @@ def embedding_backward(
     use: Use, grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool
 ) -> Any:
     """Gradients of rows, added up where a row was taken several times."""
-    line = fg.reshape(cast(indices, fg.int64), (-1,))
+    line = fg.reshape(_from_front(indices, rows), (-1,))
     width = grad.shape[-1]
     lines = cast(fg.reshape(grad, (-1, width)), use.wide)
     zeros = fg.full((rows, width), 0.0, dtype=use.wide)
@@ -131,11 +154,12 @@ def gather(use: Use, x: Any, dim: int, index: Any, *, sparse_grad: bool = False)
     if 0 in use.shape:
         return fg.full(use.shape, cast(0, use.dtype), dtype=use.dtype)
     if x.ndim == 0 or index.ndim == 0:
-        return fg.reshape(fg.take(fg.reshape(x, (-1,)), fg.reshape(cast(index, fg.int64), (-1,)),
-                                  axis=0), use.shape)  # fmt: skip
+        line = _rows(fg.reshape(x, (-1,)), fg.reshape(index, (-1,)), 0)
+        return fg.reshape(line, use.shape)
     axis = dim % x.ndim
     x = x[tuple([slice(None) if d == axis else slice(n) for d, n in enumerate(index.shape)])]
-    return fg.gather(x, axis, cast(index, fg.int64))
+    with indexing(axis):
+        return wrap(build.gather(node_of(x), node_of(cast(index, fg.int64)), axis))
 
 
 def _scatter(x: Any, dim: int, index: Any, source: Any, reduce: str | None, own: bool) -> Any:
@@ -145,13 +169,13 @@ def _scatter(x: Any, dim: int, index: Any, source: Any, reduce: str | None, own:
     shape = x.shape
     if x.ndim == 0:
         x = fg.reshape(x, (1,))
-    index = fg.reshape(cast(index, fg.int64), index.shape or (1,))
+    axis = dim % x.ndim
+    index = _from_front(fg.reshape(index, index.shape or (1,)), x.shape[axis])
     if isinstance(source, Tensor):
         source = cast(fg.reshape(source, source.shape or (1,)), x.dtype)
         source = source[tuple([slice(n) for n in index.shape])]
     else:
         source = fg.full(index.shape, cast(source, x.dtype), dtype=x.dtype)
-    axis = dim % x.ndim
     if reduce is None:
         out = fg.scatter(x, axis, index, source)
     elif reduce == "sum" and own:
@@ -200,7 +224,9 @@ def index_change(use: Use, x: Any, dim: int, index: Any, source: Any, *, alpha: 
         raise Refused("adding up truths at places")
     flat = x if x.ndim else fg.reshape(x, (1,))
     axis = dim % flat.ndim
-    line = _wrapped(fg.reshape(index, (-1,)), flat.shape[axis])
+    line = cast(fg.reshape(index, (-1,)), fg.int64)
+    if not use.name.startswith("index_fill"):
+        line = _from_front(line, flat.shape[axis])
     value = tensor(source, x.dtype)
     shape = [*flat.shape[:axis], line.shape[0], *flat.shape[axis + 1 :]]
     if use.name.startswith("index_fill"):
@@ -245,7 +271,7 @@ def embedding_bag(
     starts = starts[:bags]
     bag = fg.searchsorted(starts, fg.arange(line.shape[0], dtype=fg.int64), side="right") - 1
     bag = cast(bag, fg.int64)
-    rows = cast(fg.take(weight, line, axis=0), use_wide(use))
+    rows = cast(_rows(weight, line, 0), use_wide(use))
     kept = fg.full(line.shape, True) if padding_idx < 0 else line != padding_idx
     if weights is not None:
         rows = rows * fg.expand_dims(cast(weights, rows.dtype), -1)

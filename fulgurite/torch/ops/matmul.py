@@ -6,6 +6,8 @@ from typing import Any
 
 import fulgurite as fg
 
+from ...core.dtype import DType
+from ..home import place_of
 from ..table import Use, aten, cast
 
 
@@ -25,24 +27,35 @@ def _product(use: Use, x: Any, y: Any) -> Any:
     return cast(x @ y, use.dtype)
 
 
-def _scaled(use: Use, x: Any, number: Any) -> Any:
-    return x if number == 1 else x * cast(number, use.dtype)
+def _scaled(x: Any, number: Any) -> Any:
+    return x if number == 1 else x * cast(number, x.dtype)
+
+
+def _sum_dtype(use: Use) -> DType:
+    """The type of a product that something is added to. On the host the sum is rounded once, as by
+    torch's own kernels; on a GPU the product too, which a library's kernel may have made."""
+    return use.wide if place_of(use.out).type == "cpu" else use.dtype
 
 
 @aten("addmm", "baddbmm", "addmv")
 def addmm(use: Use, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """A product, and what is added to it."""
-    out = _scaled(use, _product(use, a, b), alpha)
+    if a.dtype.kind == "b" or 0 in a.shape or 0 in b.shape:
+        out = _scaled(_product(use, a, b), alpha)
+    else:
+        wide = _sum_dtype(use)
+        out, x = _scaled(cast(a, wide) @ cast(b, wide), alpha), cast(x, wide)
     if beta == 0:
-        return fg.broadcast_to(out, use.shape)
-    return out + _scaled(use, x, beta)
+        return cast(fg.broadcast_to(out, use.shape), use.dtype)
+    return cast(out + _scaled(x, beta), use.dtype)
 
 
 @aten("addbmm")
 def addbmm(use: Use, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Products of a stack added up."""
-    out = _scaled(use, fg.einsum("bij,bjk->ik", a, b), alpha)
-    return out if beta == 0 else out + _scaled(use, x, beta)
+    x, a, b = [cast(each, _sum_dtype(use)) for each in (x, a, b)]
+    out = _scaled(fg.einsum("bij,bjk->ik", a, b), alpha)
+    return cast(out if beta == 0 else out + _scaled(x, beta), use.dtype)
 
 
 def _distance(x: Any, y: Any, p: float) -> Any:

@@ -35,6 +35,22 @@ def _normal(x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
     return apart * rstd, mean, rstd
 
 
+def _statistics(x: Any, mean: Any, rstd: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
+    """The mean and inverse deviation that a forward saved, in the type of x.
+
+    On the host torch promises those of a small float as small floats (its own kernel keeps float32
+    beside weights of float32): they are taken from x again. The smallest number under the root is
+    not known here, so the inverse deviation stays within half a unit of what was saved.
+    """
+    if not mean.dtype.is_small_float or x.dtype.is_small_float:
+        return cast(mean, x.dtype), cast(rstd, x.dtype)
+    mean = fg.mean(x, axis=axes, keepdims=True)
+    found = fg.rsqrt(fg.mean(fg.square(x - mean), axis=axes, keepdims=True))
+    half = 2.0**-8 if rstd.dtype is fg.bfloat16 else 2.0**-11
+    rstd = cast(rstd, x.dtype)
+    return mean, fg.clip(found, rstd * (1 - half), rstd * (1 + half))
+
+
 def _empty(use: Use) -> tuple[Any, ...]:
     return tuple([
         None if o is None else fg.full(tuple(o.shape), 0.0, dtype=TO_OURS[o.dtype])
@@ -70,8 +86,9 @@ def layer_norm_backward(
     wide = compute_dtype(x.dtype)
     inner = tuple(range(x.ndim - len(normalized), x.ndim))
     outer = tuple(range(x.ndim - len(normalized)))
-    grad, mean, rstd = [cast(v, wide) for v in (grad, mean, rstd)]
-    normal = (cast(x, wide) - mean) * rstd
+    grad, x = cast(grad, wide), cast(x, wide)
+    mean, rstd = _statistics(x, mean, rstd, inner)
+    normal = (x - mean) * rstd
     scaled = grad if weight is None else grad * cast(weight, wide)
     found: list[Any] = [None, None, None]
     if mask[0]:
@@ -134,7 +151,8 @@ def group_norm_backward(
     wide = compute_dtype(x.dtype)
     shape, per = (n, groups, channels // groups, size), (1, groups, channels // groups, 1)
     grad, x = [fg.reshape(cast(v, wide), shape) for v in (grad, x)]
-    mean, rstd = [fg.reshape(cast(v, wide), (n, groups, 1, 1)) for v in (mean, rstd)]
+    mean, rstd = [fg.reshape(v, (n, groups, 1, 1)) for v in (mean, rstd)]
+    mean, rstd = _statistics(x, mean, rstd, (2, 3))
     normal = (x - mean) * rstd
     scaled = grad if weight is None else grad * fg.reshape(cast(weight, wide), per)
     found: list[Any] = [None, None, None]
@@ -231,7 +249,8 @@ def batch_norm_backward(
     grad, x = cast(grad, wide), cast(x, wide)
     if not training:
         saved, rstd = cast(mean, wide), fg.rsqrt(cast(var, wide) + eps)
-    saved, rstd = [fg.reshape(cast(v, wide), per) for v in (saved, rstd)]
+    saved, rstd = [fg.reshape(v, per) for v in (saved, rstd)]
+    saved, rstd = _statistics(x, saved, rstd, axes)
     normal = (x - saved) * rstd
     scaled = grad if weight is None else grad * fg.reshape(cast(weight, wide), per)
     found: list[Any] = [None, None, None]
