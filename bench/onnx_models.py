@@ -7,7 +7,9 @@ A turn begins when threads of the other lie down: those of onnxruntime wait busi
 processor time after each call, on the core that our second thread needs.
 First calls and memory are of processes of their own, ours and onnxruntime's, that load a file: the
 least of three, from a warm disk, in processor time of the process; memory is what it holds then.
-On a busy machine `--busy` counts processor time, of all threads together, in place of wall time.
+On a busy machine `--busy` counts processor time in place of wall time: with one thread, for what
+a second one does reaches its process's time some milliseconds later, so the least of many calls
+leaves part of it out.
 Outputs are compared; where they differ by more than quantised steps may, the cell says so.
 """
 

@@ -134,6 +134,13 @@ def _device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _donated_at_any_size() -> None:
+    """Tests of memory that is written over have small tensors."""
+    module: Any = importlib.import_module("fulgurite.runtime.donation")
+    module.COPIED_BYTES = 0
+
+
 @pytest.fixture
 def on_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that look inside the reference device, whatever device the run is for."""

@@ -12,6 +12,7 @@ class GraphTable:
     tiny_graph_elements: int = 1 << 16  # of all nodes: some hundred microseconds of NumPy
     unsimplified_nodes: int = 16  # of a tiny graph: loading the rules takes longer than any gain
     numpy_call_elements: int = 64  # that take as long as one call of NumPy
+    numpy_sort_elements: int = 128  # that NumPy adds while it finds the place of one in an order
     trial_lowering_nodes: int = 64  # of a part that is lowered to see if it needs a temporary
     copy_back_bytes: int = 1 << 20  # of a result that is copied to where the old one was
     copied_together: int = 8  # such results in one kernel

@@ -16,7 +16,7 @@ from ..core.ops.body import bodies_of
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.control import LOOP, Loop
 from ..core.ops.effect import CALL
-from ..core.ops.indexing import SCATTER
+from ..core.ops.indexing import SCATTER, SORT
 from ..core.ops.leaf import PARAM, SINK
 from ..core.ops.movement import UNWINDOW
 from ..core.ops.reduce import REDUCE, SCAN
@@ -64,6 +64,8 @@ def _work(node: Node) -> int:
         unbounded = GRAPH.tiny_graph_elements
         times = unbounded if steps is None else steps if isinstance(steps, int) else upper(steps)
         return 1 + times * sum([max(GRAPH.numpy_call_elements, _work(n)) for n in inside])
+    if node.op is SORT:
+        return elements(node.shape) * GRAPH.numpy_sort_elements
     counted = node.src[_WALKED[node.op]] if node.op in _WALKED else node
     return max(elements(counted.shape), elements(node.shape)) * max(1, node.op.cost // 8)
 

@@ -5,6 +5,7 @@ plan that does, the run: memory is taken from its buffer first, so that no threa
 it, then references are counted. A node or memory that somebody else holds (a tensor, a pending
 graph, another thread's frame, an exported array) has more of them than this graph explains, and
 the plan that copies runs instead. Memory that the user shares, or that is mapped, is never ours.
+Of few bytes nobody asks: they are copied in less time than it takes to count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from .device import Buffer
 from .step_executor import is_spoiled
 from .walk import unknown_order
 
+COPIED_BYTES = 1024  # written anew in less time than it takes to ask who holds one node
+
 
 def assigned_tensors(normal: Normal) -> list[Node]:
     """The roots of live tensors that a graph assigns on its way: they are to be known as well."""
@@ -47,6 +50,8 @@ def candidates(roots: Sequence[Node], normal: Normal) -> Donation:
     if not pairs or not counts_are_exact() or _calls_host(normal):
         return NOTHING  # a host function could look at the very tensor that is written
     held = [REGISTRY.storage(normal.buffers[param]) for param, _ in pairs]
+    if sum([memory.nbytes for memory in held if memory]) < COPIED_BYTES * len(normal.nodes):
+        return NOTHING
     ours = _ours(held, 1)  # the registry's
     del held
     between = _explained(roots, normal, [param for param, _ in pairs])

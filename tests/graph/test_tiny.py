@@ -27,6 +27,11 @@ def test_size_decides() -> None:
     assert not is_tiny(sink(fg.Tensor(np.ones((512, 512), np.float32)) + 1))  # type: ignore[arg-type]
 
 
+def test_a_sort_counts_for_what_numpy_takes_for_it() -> None:
+    few, many = [fg.argsort(fg.Tensor(np.ones(n, np.float32))) for n in (200, 2000)]
+    assert is_tiny(sink(few)) and not is_tiny(sink(many))  # type: ignore[arg-type]
+
+
 def test_few_nodes_are_not_simplified_but_many_are() -> None:
     x = fg.Tensor([1.0])
     for count in range(1, GRAPH.unsimplified_nodes + 2):

@@ -11,6 +11,7 @@ import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.graph.ir.registry import REGISTRY, MovedError
+from fulgurite.runtime import donation
 from fulgurite.runtime.donation import candidates
 from fulgurite.runtime.realize import storage_of, value_node
 from fulgurite.tensor import wrap
@@ -30,6 +31,17 @@ def pairs(x: fg.Tensor) -> tuple[tuple[int, int], ...]:
 
 def test_memory_that_only_the_update_reaches_is_a_candidate() -> None:
     assert pairs(updated()) == ((0, 0),)
+
+
+def test_few_bytes_are_written_anew_and_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(donation, "COPIED_BYTES", 1024)
+    few = updated()
+    assert pairs(few) == ()
+    few.realize()
+    assert few.numpy()[2:5].tolist() == [[2] * 4, [5] * 4, [2] * 4]
+    many = (fg.Tensor(np.ones((1024, 64), np.float32)) * 2).realize()
+    many[3] = 5
+    assert pairs(many) == ((0, 0),)
 
 
 def buffer_of(x: fg.Tensor) -> Any:

@@ -97,9 +97,11 @@ class _Rows(FunctionBuilder):
         self.open[m.rows.axes[-1]] = at
         still = [n for n in m.order if m.lane not in m.free[n]]
         moving = [n for n in m.order if n.op is LOAD and m.lane in m.free[n]]
+        moving += m.stores
 
         def all_() -> None:
-            self.scope(lambda: self.lanes(m.lane, start, stop, still, self.vector, moving))
+            lanes, apart = self.lanes, FORM.whole_vectors
+            self.scope(lambda: lanes(m.lane, start, stop, still, self.vector, moving, apart=apart))
 
         if m.guards:
             self.e.branch(self.conditions(m.guards, (), "guards").text, all_)
@@ -153,6 +155,7 @@ class _Rows(FunctionBuilder):
         if step not in FORM.interleaves[1:] or tangled or not self.literal:
             return super().load(node, sources)
         name = ("at", self.numbers.position[node])
-        holds = self.conditions(conditions, sources, (name, "if")) if conditions else None
+        asked = conditions and not self.unasked
+        holds = self.conditions(conditions, sources, (name, "if")) if asked else None
         place, dtype = self.first(index, sources, name)[0], self.dtypes[number]
         return load_every(self.e, self.pointer(number), place, dtype, holds, self.mask, step)

@@ -24,7 +24,7 @@ from ...core.op import Array
 from ...core.ops.elementwise import ADD, AND, LE, LT, MUL
 from ...core.ops.leaf import BUFFER, CONST
 from ...core.origin import indexing
-from ...errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from ...errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ...runtime.device import get_device
 from ...runtime.realize import value_node
 from ...tensor import SCOPES, Tensor, from_numpy, node_of, wrap
@@ -88,18 +88,21 @@ def _is_looked_at(x: Tensor) -> bool:
 
 
 _CUTS, _ENDS, _ALL = {int, slice}, {int, type(None)}, slice(None)
-_CUT_KEYS = {*_CUTS, tuple}
+_BASIC = {*_CUTS, type(None)}
+_CUT_KEYS = {*_BASIC, tuple}
 
 
 @templated
 def _plain_part(tensor: Tensor, key: Any) -> Tensor | None:
-    """The part that ints and slices of steps of one cut out of fixed sizes; None for all others."""
+    """The part that ints, slices and None say of fixed sizes; None for all others, and errors."""
     parts: tuple[Any, ...] = key if type(key) is tuple else (key,)
     x = node_of(tensor)
     shape: Any = x.shape
-    if x.op is CONST or len(parts) > len(shape) or not {*map(type, parts)} <= _CUTS:
+    if x.op is CONST or not {*map(type, parts)} <= _BASIC or not build.is_plain(shape):
         return None
-    if not build.is_plain(shape):
+    if not {*map(type, parts)} <= _CUTS:
+        return _any_basic_part(x, parts)
+    if len(parts) > len(shape):
         return None
     cuts: list[int] = []
     kept: list[int] = []
@@ -111,14 +114,27 @@ def _plain_part(tensor: Tensor, key: Any) -> Tensor | None:
             if not 0 <= start < size:
                 return None  # an error, which is told elsewhere
             continue
-        if part.step is not None or not {type(part.start), type(part.stop)} <= _ENDS:
+        if not {type(part.start), type(part.stop)} <= _ENDS:
             return None
+        if part.step is not None:
+            return _any_basic_part(x, parts)
         start, stop, _ = part.indices(size)
         if start >= stop:
             return None
         cuts += (start, stop)
         kept.append(stop - start)
     return wrap(build.cut(x, tuple(cuts), tuple(kept)))
+
+
+def _any_basic_part(x: Node, parts: tuple[Any, ...]) -> Tensor | None:
+    """The part that ints, slices with steps and None say; None for other ends, and errors."""
+    ends = [end for p in parts if type(p) is slice for end in (p.start, p.stop, p.step)]
+    if not {*map(type, ends)} <= _ENDS:
+        return None
+    try:
+        return wrap(part_of(x, understood(x, parts)))
+    except FulguriteError:
+        return None  # which is told elsewhere
 
 
 def understood(x: Node, key: Any) -> Index:

@@ -28,6 +28,7 @@ from ..math.elementwise import (
 )
 from ..math.reduction import any, sum
 from ..results import Chosen
+from ..template import templated
 from .indexing import take
 from .movement import moveaxis
 
@@ -80,12 +81,25 @@ def topk(
             f"there are no {k} elements in a dimension of {sizes.size_text(size)}",
             "choose k from 0 up to the size",
         )
-    first = k if k < sizes.lower(size) else 0
-    order = build.sort_order(node, place, build.as_flag(largest, "largest"), first)
-    cuts = [(0, k if d == place else n) for d, n in enumerate(order.shape)]
-    few = build.shrink(order, cuts)
-    found = (build.gather(node, few, place), few)
-    return Chosen(*[wrap(part if whole.ndim else build.drop(part, (0,))) for part in found])
+    line = wrap(node)
+    few = _first_places(line, k, place, build.as_flag(largest, "largest"))
+    found = Chosen(_values_at(line, few, place), few)
+    return found if whole.ndim else Chosen(*[wrap(build.drop(p.node, (0,))) for p in found])
+
+
+@templated
+def _first_places(x: Tensor, k: int, axis: int, largest: bool) -> Tensor:
+    """The places of the first k elements in order along an axis: of those behind nobody asks."""
+    node = node_of(x)
+    few = k < sizes.lower(node.shape[axis])
+    order = build.sort_order(node, axis, largest, k if few else 0)
+    return wrap(build.shrink(order, [(0, k if d == axis else n) for d, n in enumerate(x.shape)]))
+
+
+@templated
+def _values_at(x: Tensor, places: Tensor, axis: int) -> Tensor:
+    """The elements at places along an axis."""
+    return wrap(build.gather(node_of(x), node_of(places), axis))
 
 
 def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> Chosen:

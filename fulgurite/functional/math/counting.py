@@ -19,7 +19,8 @@ from ...core import build
 from ...core.dtype import int32
 from ...errors import ArgumentError, DTypeError, FulguriteError, ShapeError
 from ...runtime.device import get_device
-from ...tensor import Tensor, TensorLike, from_numpy, node_of, wrap
+from ...tensor import Tensor, TensorLike, node_of, wrap
+from ...tensor.from_data import array_node
 from ..array.movement import flatten
 from ..array.sorting import searchsorted
 from ..common import as_tensor, as_whole, astype, floating, wide
@@ -113,15 +114,19 @@ def _checked(least: int, most: int) -> int:
 def _counted(numbers: Tensor, least_count: int) -> Tensor:
     """Counts of numbers that have to be looked at anyway: counted where they are, by NumPy."""
     try:
-        array = np.asarray(numbers)
+        array = numbers._outside()
     except FulguriteError as error:
         raise _unknown(error) from None
-    needed = _checked(int(array.min()), int(array.max())) if array.size else 0
-    count = builtins.max(least_count, needed)
+    count = builtins.max(least_count, int(array.max()) + 1 if array.size else 0)
     if count > MOST_COUNTS:  # where there may be no memory, which is told by whom we ask for it
+        _checked(int(array.min()), count)
         return _totals(numbers, None, None, count)
-    found = np.bincount(array.astype(np.int64, copy=False), minlength=count)
-    return from_numpy(found.astype(np.int32), numbers.node.device)
+    try:
+        found = np.bincount(array.astype(np.int64, copy=False), minlength=count)
+    except ValueError:
+        _checked(int(array.min()), count)
+        raise
+    return wrap(array_node(found.astype(np.int32), numbers.node.device, share=True))
 
 
 def _totals(places: Tensor, amounts: Tensor | None, counted: Tensor | None, count: int) -> Tensor:

@@ -18,14 +18,14 @@ from ...core.digest import blake2b
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
-from ...core.ops.elementwise import CAST
+from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import CONST, IOTA, PARAM
 from ...core.ops.movement import FLIP, PAD, SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
 from ...core.shape import upper
 from ..ir.kernel import Kernel
-from ..ir.queries import elements, is_contraction, own_elements
+from ..ir.queries import elements, is_contraction, own_elements, unmoved
 from .index_cost import index_work, only_chooses
 
 
@@ -149,7 +149,7 @@ def _work(kernel: Kernel) -> Work:
             products += 2 * elements(node.src[0].shape)
             if all(map(_has_16_bits, node.src[0].src)):
                 narrow += 2 * elements(node.src[0].shape)
-            packed += sum([own_elements(s) for s in node.src[0].src])
+            packed += sum([_held_elements(s) for s in node.src[0].src])
             inside.add(node.src[0])
     params = [node for node in order if node.op is PARAM]
     moved = sum([elements(n.shape) * n.dtype.itemsize for n in (*params, *body.src)])
@@ -159,6 +159,11 @@ def _work(kernel: Kernel) -> Work:
         simple = sum([elements(r.shape) for r in body.src])
     blocks = _blocks(order)
     return Work(moved, products, simple, packed, blocks, 0, index.gathered, narrow)
+
+
+def _held_elements(factor: Node) -> int:
+    """The numbers of a factor that are put in order: windows are read where their image lies."""
+    return min(own_elements(factor), elements(unmoved(factor).shape))
 
 
 def _has_16_bits(factor: Node) -> bool:
@@ -177,6 +182,8 @@ def product_work(work: Work, table: CostTable) -> float:
 def _simple(order: Sequence[Node], inside: Set[Node]) -> int:
     """All work but that of contractions, whose products are `inside`, in additions."""
     views, total = _views(order), 0
+    added = {n.src[0] for n in order if n.op is REDUCE and n.arg[0] == "add"}
+    free = inside | {n for n in added if n.op is MUL}  # one instruction multiplies and adds
     for node in order:
         if node.op is REDUCE and node.src[0] not in inside:
             total += round(views[node] * elements(node.src[0].shape))
@@ -184,7 +191,7 @@ def _simple(order: Sequence[Node], inside: Set[Node]) -> int:
             alone = elements(node.shape[node.arg + 1 :]) < COUNTING.gather_run
             each = COUNTING.gather_ops if alone else COUNTING.gather_run_ops
             total += each * elements(node.shape)
-        elif node.op.family == "elementwise" and node not in inside:
+        elif node.op.family == "elementwise" and node not in free:
             total += round(views[node] * node.op.cost * elements(node.shape))
         elif node.op is CONTIGUOUS:
             total += elements(node.shape)

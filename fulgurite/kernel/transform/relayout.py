@@ -39,6 +39,7 @@ class RelayoutForm:
     small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
     divided_rows: int = 2  # axes of rows that may be divided
     unit_elements: int = 1024  # of rows that a task has, at least
+    whole_vectors: int = 4  # in a row: of fewer a branch costs more than masks
     endless: int = 1 << 30  # more steps than any index has that asks nothing
 
 

@@ -62,7 +62,7 @@ def test_memory_that_is_moved_compiles_once_for_all_sizes(name: str) -> None:
         (((2, 3, 20, 21), 2), ((1, 5, 9, 40), 3), ((7, 1, 33, 17), 1), ((2, 2, 6, 9000), 4))
     ):
         x = values(shape, seed=turn)
-        with fg.config(device="cpu", tier="native"):
+        with fg.config(device="cpu", tier="native", threads=1):
             found = fg.schedule(move(fg.Tensor(x), n) * 1.0).run()[0].numpy()
         np.testing.assert_array_equal(found, right(x, n))
         assert turn == 0 or compiler.calls == before, shape

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError
+from fulgurite.functional.array import numpy_indexing
+from fulgurite.functional.template import memo_of
 from tests.functional.helpers import check_gradients, raises, same_bits, tensor
 from tests.properties import arithmetic
 
@@ -281,3 +283,28 @@ def test_a_mask_under_a_gradient_is_gathered() -> None:
     x = fg.Tensor([1.0, 2.0, 3.0])
     slope = fg.grad(lambda v: (v[fg.Tensor([True, False, True])] ** 2).sum())(x)
     assert slope.tolist() == [2.0, 0.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(None, None, 2),), (slice(None), None), (slice(3, None, -2), None, slice(1, 4, 3)),
+        (None, 1, slice(None, None, -1)), (slice(2, 2, 5),), (None,), None, slice(None, None, -1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_parts_with_steps_and_new_axes_are_recalled_and_right(key: Any) -> None:
+    memo = memo_of(numpy_indexing._plain_part)
+    for turn in range(4):
+        x = VALUES + turn
+        made = memo.made
+        assert tensor(x)[key].tolist() == x[key].tolist()
+        assert turn < 3 or memo.made == made
+
+
+def test_a_step_of_0_and_too_many_indices_are_errors_each_time() -> None:
+    for _ in range(3):
+        with pytest.raises(ArgumentError):
+            X[::0]
+        with pytest.raises(BoundsError):
+            X[None, 0, 0, 0, 0]

@@ -32,6 +32,29 @@ def test_a_value_in_windows_is_computed_for_every_window() -> None:
     assert costly - plain > 8 * work(fg.exp(x)).elementwise
 
 
+def test_windows_of_an_image_are_read_where_it_lies() -> None:
+    x, w = ones(1, 3, 32, 32), ones(16, 3, 3, 3)
+    assert work(fg.conv2d(x, w)).packed == 3 * 32 * 32 + 16 * 27
+
+
+def test_a_product_that_a_sum_takes_in_is_one_operation_with_it() -> None:
+    x, y = ones(64, 100), ones(64, 100)
+    assert work((x * y).sum(1)).elementwise == 64 * 100
+    assert work((x + y).sum(1)).elementwise == 2 * 64 * 100
+
+
+@pytest.mark.device("hosts")
+@pytest.mark.parametrize("image, window, how", [
+    ((1, 96, 28, 28), (96, 1, 3, 3), {"groups": 96}),
+    ((1, 3, 224, 224), (16, 3, 3, 3), {"stride": 2}),
+])  # fmt: skip
+def test_a_pool_of_whole_images_leaves_the_convolution_before_it_its_own_kernel(
+    image: tuple[int, ...], window: tuple[int, ...], how: dict[str, int]
+) -> None:
+    found = fg.relu(fg.conv2d(ones(*image), ones(*window), padding=1, **how)).mean((2, 3))
+    assert len(fg.schedule(found).items) == 2
+
+
 @pytest.mark.device("hosts")  # the GPU's machine model has other prices
 @pytest.mark.parametrize("kind", ["max_pool2d", "avg_pool2d"])
 @pytest.mark.parametrize("how", [(3, 2, 1), (3, 1, 1), (2, 2, 0)], ids=str)

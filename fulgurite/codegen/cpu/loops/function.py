@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from ....core.dtype import DType, bool_, int32, int64
 from ....core.node import Node
+from ....core.ops.index import LOAD
 from ....core.ops.leaf import VAR
 from ....graph.ir.affine import Affine, Atom, Condition, axes_of
 from ....kernel.contract.analysis import Line, Part
@@ -63,6 +64,7 @@ class FunctionBuilder(Access):
         self.literal = _LITERAL  # steps of lanes that the text knows
         self.steady = False  # is every number of an index read, whatever it is?
         self.scopes: list[dict[Node, Val]] = [{}]
+        self.unasked = False  # do all conditions hold for these lanes?
         self.ahead: dict[Hashable, Val] = {}  # parts of indices that do not change along the lanes
         self.part: Part | None = None
 
@@ -225,18 +227,19 @@ class FunctionBuilder(Access):
 
     def lanes(
         self, axis: int, first: str, last: str, before: Sequence[Node], body: Callable[[str], None],
-        loads: Sequence[Node] = (), whole_only: bool = False,
+        loads: Sequence[Node] = (), whole_only: bool = False, apart: int = 0,
     ) -> None:  # fmt: skip
         """Run `body(offset)` for vectors from first to last; `before` is computed ahead, and what
         does not change in the indices of `loads`, whose other axes are open. `whole_only`: there
-        are no other vectors, so that none needs a mask."""
+        are no other vectors, so that none needs a mask. `apart`: where so many in a row
+        need none, these have a text of their own."""
         e = self.e
         self.scopes.append({})
         for node in before:
             self.value(node)
         for node in loads:
             self.settle_load(node, axis, first, last)
-        width = e.lanes
+        width, inner = e.lanes, self.unasked_from(loads, first, last, apart) if apart else None
 
         def once(index: str, mask: str | None) -> None:
             self.open[axis], self.lane, self.mask = index, axis, mask
@@ -244,9 +247,21 @@ class FunctionBuilder(Access):
             self.lane, self.mask = None, None
             del self.open[axis]
 
-        def turn(index: str, _: list[str]) -> list[str]:
+        def edge(index: str) -> None:
             masked = self.masked and not whole_only
             once(index, self.tail(self.sub(last, index)) if masked else None)
+
+        def full(index: str) -> None:
+            self.unasked = True
+            once(index, None)
+            self.unasked = False
+
+        def turn(index: str, _: list[str]) -> list[str]:
+            if inner is None:
+                edge(index)
+            else:
+                inside = e.let(f"icmp ult i64 {self.sub(index, inner[0])}, {inner[1]}")
+                e.either(inside, lambda: full(index), lambda: edge(index))
             return []
 
         if self.masked or whole_only:
@@ -259,6 +274,25 @@ class FunctionBuilder(Access):
             e.branch(some, lambda: once(whole, self.tail(rest)))
         self.scopes.pop()
         self.ahead.clear()
+
+    def unasked_from(
+        self, loads: Sequence[Node], first: str, last: str, enough: int
+    ) -> tuple[str, str] | None:
+        """The first vector that needs no mask, and in how many places after it one may begin: all
+        conditions of all loads hold there. None if conditions of one are not settled."""
+        e, asked = self.e, [self.name_of(n) for n in loads if n.op is LOAD and n.arg[2]]
+        if any([(name, "from") not in self.ahead for name in asked]):
+            return None
+        low, high = first, last
+        for place, name in enumerate(asked):
+            start, end = self.ahead[name, "from"].text, self.ahead[name, "to"].text
+            if place:
+                start = e.call("i64", "llvm.smax.i64", f"i64 {low}", f"i64 {start}")
+                end = self.least(high, end)
+            low, high = start, end
+        wide = self.sub(high, low)
+        short = e.let(f"icmp slt i64 {wide}, {enough * e.lanes}")
+        return low, e.let(f"select i1 {short}, i64 0, i64 {self.sub(wide, str(e.lanes - 1))}")
 
     def stretched(self, index: str, each: str, over: str, unit: str, all_: str) -> tuple[str, str]:
         """Where a part of a line begins and how long it is: `each` units more for every `over`."""
@@ -287,13 +321,11 @@ class FunctionBuilder(Access):
         return super().atom(atom, sources, name)
 
     def settle_load(self, node: Node, axis: int, first: str, last: str) -> None:
-        """Compute what does not change along an axis in the indices of a load, and between which
-        of its steps all conditions hold."""
-        _, index, conditions = node.arg
-        name = ("at", self.numbers.position[node])
-        places = [index, *[condition for condition, _ in conditions]]
-        inside = [atom[1] for place in places for atom, _ in place[1] if isinstance(atom, tuple)]
-        if node.src or any(axis in axes_of(divided) for divided in inside):
+        """Compute what does not change along an axis in the indices of a load or store, and between
+        which of its steps all conditions hold."""
+        index, conditions = node.arg[1], node.arg[2] if node.op is LOAD else ()
+        name = self.name_of(node)
+        if self.divides(node, axis):
             return
         self.ahead[name] = self.first(index, (), name, axis)[0]
         steps = [dict(condition[1]).get(axis, 0) for condition, _ in conditions]
@@ -316,6 +348,16 @@ class FunctionBuilder(Access):
             self.ahead[name] = Val(self.e.let(at), int64)
         short = Val(self.e.let(f"trunc i64 {count} to i32"), int32)
         self.ahead[name, "from"], self.ahead[name, "count"] = Val(low, int64), self.e.splat(short)
+        self.ahead[name, "to"] = Val(high, int64)
+
+    def divides(self, node: Node, axis: int) -> bool:
+        """True if a place of a load or store is data, or divides an axis."""
+        places = [node.arg[1]]
+        if node.op is LOAD:
+            places += [condition for condition, _ in node.arg[2]]
+        inside = [atom[1] for place in places for atom, _ in place[1] if isinstance(atom, tuple)]
+        of_data = node.op is LOAD and bool(node.src)
+        return of_data or any([axis in axes_of(divided) for divided in inside])
 
     def holding(self, low: Val, count: Val) -> Val:
         """The lanes between the steps where all conditions hold."""
@@ -402,7 +444,9 @@ class FunctionBuilder(Access):
         if (name, "from") not in self.ahead or self.along(index)[0] != 1:
             return super().load(node, sources)
         pointer = self.pointer(number)
-        live = self.holding(self.ahead[name, "from"], self.ahead[name, "count"])
+        live = None
+        if not self.unasked:
+            live = self.holding(self.ahead[name, "from"], self.ahead[name, "count"])
         place = self.first(index, sources, name)[0]
         return load_value(self.e, pointer, place, self.dtypes[number], live, None, "row")
 
