@@ -29,6 +29,8 @@ def same(case: Case) -> None:
         return
     if not np.isfinite(wanted["output0"]).all():
         return  # a window of padding alone: torch gives its slope to an element outside of it
+    if not wanted["output0"].size:
+        return  # an error here, and in torch for all but some transposed convolutions
     found = ours(case).arrays
     assert sorted(found) == sorted(wanted)
     for name, want in wanted.items():
