@@ -36,9 +36,15 @@ def share_axes(kernel: IndexKernel) -> IndexKernel:
 
 
 def _is_injective(root: Node, free: Mapping[Node, frozenset[int]], names: Names) -> bool:
-    """True if the renaming keeps the axes of a root distinct."""
-    axes = frozenset[int]().union(*[free[n] for n in toposort([root])])
+    """True if the renaming keeps the axes of a root distinct: those too that only a fold binds."""
+    order = toposort([root])
+    axes = frozenset[int]().union(*[free[n] for n in order], *[_bound(n) for n in order])
     return len({names.get(a, a) for a in axes}) == len(axes)
+
+
+def _bound(node: Node) -> frozenset[int]:
+    """The axes that a node folds."""
+    return frozenset(node.arg[1]) if node.op is FOLD else frozenset()
 
 
 def _same(root: Node, other: Node, sizes: Sequence[Size]) -> Names | None:

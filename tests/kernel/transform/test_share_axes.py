@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.core.node import toposort
+from fulgurite.core.dtype import float32, void
+from fulgurite.core.node import Node, make, toposort
+from fulgurite.core.ops.index import FOLD, LOAD, STORE
+from fulgurite.core.ops.leaf import SINK
 from fulgurite.graph.ir.kernel import Kernel, params_of
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.kernel.transform.merge_axes import merge_axes
@@ -72,3 +75,23 @@ def test_values_are_as_they_were_and_equal_folds_are_one(work: str) -> None:
             np.testing.assert_allclose(got, meant, rtol=1e-5, atol=1e-5)  # sums in other orders
     if work == "a bias beside a norm":
         assert items
+
+
+def test_a_sum_along_an_axis_that_its_values_do_not_depend_on_captures_no_other() -> None:
+    def total(axis: int, of: Node) -> Node:
+        return make(FOLD, float32, (of,), ("add", (axis,)))
+
+    def store(param: int, axis: int, value: Node) -> Node:
+        return make(STORE, void, (value,), (param, (0, ((axis, 1),)), "set", (axis,)))
+
+    def columns(row: int, column: int) -> Node:
+        index = (0, ((column, 1), (row, 3)))
+        return total(row, make(LOAD, float32, (), (0, index, ())))
+
+    stores = [store(1, 1, columns(0, 1)), store(2, 3, total(1, columns(2, 3)))]
+    kernel = IndexKernel((3, 3, 3, 3), SINK(*stores), 0)
+    x = np.arange(9, dtype=np.float32)
+    arrays = [x, np.zeros(3, np.float32), np.zeros(3, np.float32)]
+    Runner(share_axes(kernel)).run(arrays, {})
+    np.testing.assert_array_equal(arrays[1], x.reshape(3, 3).sum(0))
+    np.testing.assert_array_equal(arrays[2], 3 * x.reshape(3, 3).sum(0))
