@@ -61,15 +61,20 @@ def with_one_column(kernel: IndexKernel) -> IndexKernel:
     """
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     free = free_axes(order)
-    below = [free[n.src[0]] | {*n.arg[1]} for n in order if n.op is FOLD]
+    apart = [*free.values(), *_below_folds(order, free)]
     folded = frozenset([a for n in order if n.op is FOLD for a in n.arg[1]])
     stored = frozenset([a for n in order if n.op is STORE for a in n.arg[3]]) - folded
     for mine, other in product(sorted(stored), sorted(folded)):
         same = kernel.axes[mine] == kernel.axes[other]
-        if same and not any({mine, other} <= axes for axes in (*free.values(), *below)):
+        if same and not any({mine, other} <= axes for axes in apart):
             names = {mine: other}
             return kernel._replace(body=SINK(*[renamed(root, names) for root in kernel.body.src]))
     return kernel
+
+
+def _below_folds(order: Sequence[Node], free: Free) -> list[frozenset[int]]:
+    """The axes that are bound or used below each fold."""
+    return [free[n.src[0]].union(n.arg[1]) for n in order if n.op is FOLD]
 
 
 def join_rows(kernel: IndexKernel, params: int, table: GpuTable) -> Joined | None:
