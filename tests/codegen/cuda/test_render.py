@@ -248,3 +248,14 @@ def test_products_of_float32_are_exact_unless_an_option_says_otherwise() -> None
     assert 'input_precision="ieee"' in exact and 'input_precision="tf32"' in fast
     with fg.config(matmul_precision="tf32") as chosen:
         assert "tf32" in chosen.key
+
+
+def test_the_number_of_a_block_of_a_split_sum_is_no_column() -> None:
+    def total(x: Any, y: Any) -> Any:  # places that no axis steps along
+        n = x.shape[0]
+        return (fg.broadcast_to(x[:, None], (n, 3)).reshape(-1) * fg.tile(y, n)).sum()
+
+    (item,) = scheduled(total, (((350_000,), "float32"), ((3,), "float32"))).items
+    first, second = rendered(item.kernel).launches
+    assert first.grid > 200 and second.grid == 1
+    assert first.text.index("a1 = left") < first.text.index("a1 * n1")
