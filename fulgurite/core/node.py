@@ -400,6 +400,19 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
     return order
 
 
+def backward_slice(roots: Iterable[Node], ends: Callable[[Node], bool]) -> set[Node]:
+    """The roots and all that they are computed from, but nothing below nodes that end the walk."""
+    found: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            if not ends(node):
+                stack.extend(node.src)
+    return found
+
+
 def forward_slice(order: Iterable[Node], roots: Iterable[Node]) -> set[Node]:
     """Some nodes and all of an order, sources first, that is computed from one of them."""
     found = set(roots)

@@ -15,6 +15,7 @@ from fulgurite.core.extension import EXTENSION
 from fulgurite.core.node import (
     Node,
     annotate,
+    backward_slice,
     constant,
     constant_bits,
     forward_slice,
@@ -285,6 +286,13 @@ def test_a_node_that_outlives_its_module_is_let_go_in_silence(
         end.setattr(node, gone, None)  # as the interpreter does at its end
         node._forget(entry)
     assert entry.key == "a key"
+
+
+def test_a_backward_slice_ends_at_nodes_whose_sources_do_not_count() -> None:
+    a, b = x(0), x(1)
+    assert backward_slice([(a + b) * b], lambda node: False) == {a, b, a + b, (a + b) * b}
+    assert backward_slice([(a + b) * b], lambda node: node is a + b) == {b, a + b, (a + b) * b}
+    assert backward_slice([], lambda node: False) == set()
 
 
 def test_a_forward_slice_is_all_that_is_computed_from_some_nodes() -> None:

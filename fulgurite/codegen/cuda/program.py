@@ -18,7 +18,7 @@ from math import prod
 
 from ...core.dtype import DType, float32
 from ...core.lazy_dataclass import dataclass
-from ...core.node import Node, Source, toposort
+from ...core.node import Node, Source, backward_slice, toposort
 from ...core.ops.elementwise import CAST, DIV, EXP, MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
@@ -142,13 +142,7 @@ class TileProgram:
         loops: dict[Node, set[Hashable]] = {}
         for root in [*[n for n in self.order if n.op is FOLD], *self.roots]:
             folded = (root.arg[1], self.levels[root]) if root.op is FOLD else ()
-            waiting, seen = [*root.src], set[Node]()
-            while waiting:
-                node = waiting.pop()
-                if node not in seen and node.op is not FOLD:
-                    seen.add(node)
-                    waiting += node.src
-            for node in seen:
+            for node in backward_slice(root.src, lambda node: node.op is FOLD):
                 if node.op is LOAD and self.free[node] & self.looped:
                     loops.setdefault(node, set()).add(folded)
         return frozenset([node for node, found in loops.items() if len(found) > 1])

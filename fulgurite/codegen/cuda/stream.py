@@ -18,7 +18,7 @@ from functools import cached_property
 
 from ..._lazy import FORK_LOCK
 from ...core.dtype import DType, bfloat16, float32
-from ...core.node import Node, toposort
+from ...core.node import Node, backward_slice, toposort
 from ...core.ops.elementwise import ADD, CAST, DIV, EXP, MUL, SUB, TANH
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import SINK
@@ -398,16 +398,11 @@ class StreamProgram(TileProgram):
 
     def _reads(self, store: Node, fold: Node, rounding: DType) -> bool:
         """True if a store is computed from a fold that was not rounded to a dtype before."""
-        stack, seen = [store], set[Node]()
-        while stack:
-            node = stack.pop()
-            if node is fold:
-                return True
-            rounded = node.op is CAST and node.dtype is rounding
-            if node not in seen and node not in self.problem.folds and not rounded:
-                stack.extend(node.src)
-            seen.add(node)
-        return False
+
+        def ends(node: Node) -> bool:
+            return node in self.problem.folds or (node.op is CAST and node.dtype is rounding)
+
+        return fold in backward_slice([store], ends)
 
     def _stored_axes(self, store: Node) -> tuple[int, ...]:
         """Rows too, where there is one alone that no index speaks of: a tile has more of them."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence, Set
 from itertools import accumulate
 
 from ...core.lazy_named_tuple import NamedTuple
-from ...core.node import Node
+from ...core.node import Node, backward_slice
 from ...core.ops.indexing import GATHER
 from ...core.ops.movement import SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
@@ -229,17 +229,9 @@ class SegmentGraph:
             return False
         if COUNTING.picked_share * elements(node.shape) > elements(node.src[0].shape):
             return False
-        seen: set[Node] = set()
-        stack = [node.src[0]]
-        while stack:
-            below = stack.pop()
-            other = self.producer_of.get(below)
-            if other is not None and self.is_contraction(other):
-                return True
-            if other is None and below not in seen:
-                seen.add(below)
-                stack.extend(below.src)
-        return False
+        made = self.producer_of
+        below = backward_slice(node.src[:1], made.__contains__)
+        return any(self.is_contraction(made[n]) for n in below if n in made)
 
 
 def byte_count(node: Node) -> int:

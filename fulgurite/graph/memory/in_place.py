@@ -21,7 +21,7 @@ from ..._lazy import FORK_LOCK
 from ...core.context import Table, WeakMemo
 from ...core.dtype import int32, int64
 from ...core.lazy_named_tuple import NamedTuple
-from ...core.node import SOURCES, Node, Source, toposort
+from ...core.node import SOURCES, Node, Source, backward_slice, toposort
 from ...core.ops.effect import ASSIGN, CONTIGUOUS
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
 from ...core.ops.indexing import SCATTER, gather
@@ -231,13 +231,9 @@ def _ready(part: Node, memory: Node) -> Node:
 
     A reduction is a kernel before in any case, so what it reads does not count.
     """
-    waiting, seen = [part], set[Node]()
-    while waiting:
-        node = waiting.pop()
-        if node not in seen and node.op is not CONTIGUOUS and node.op is not REDUCE:
-            seen.add(node)
-            waiting += node.src
-    safe = all(n.op.family in _SAFE for n in seen)
+    ends = (CONTIGUOUS, REDUCE)
+    read = backward_slice([part], lambda node: node.op in ends)
+    safe = all(n.op.family in _SAFE or n.op in ends for n in read)
     return part if safe and memory not in toposort([part]) else CONTIGUOUS(part)
 
 

@@ -19,7 +19,7 @@ from math import inf, prod
 from ...core.context import Table, WeakMemo
 from ...core.dtype import float32, float64
 from ...core.lazy_dataclass import dataclass
-from ...core.node import Node, Size, constant, make, toposort
+from ...core.node import Node, Size, backward_slice, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
@@ -293,15 +293,9 @@ ONE_PASS: tuple[Pass, ...] = (  # the first that gives None ends it: a candidate
 PASSES = (*CANONICAL, *TRANSPOSED, *ONE_PASS)
 
 
-def _above(store: Node) -> list[Node]:
+def _above(store: Node) -> set[Node]:
     """What a store computes from its folds, and those."""
-    folds = set(outermost_folds(store))
-    found, stack = [], [store]
-    while stack:
-        node = stack.pop()
-        found.append(node)
-        stack.extend([] if node in folds else node.src)
-    return found
+    return backward_slice([store], set(outermost_folds(store)).__contains__)
 
 
 # --- states --------------------------------------------------------------------------------------
@@ -494,12 +488,4 @@ def _is_guarded(factor: Node, base: Node) -> bool:
 
 def _reaches(root: Node, base: Node, ends: Callable[[Node], bool]) -> bool:
     """True if a base is under a root, and not only under nodes that end the search."""
-    stack, seen = [root], set[Node]()
-    while stack:
-        node = stack.pop()
-        if node is base:
-            return True
-        if node not in seen and not ends(node):
-            stack.extend(node.src)
-        seen.add(node)
-    return False
+    return base in backward_slice([root], ends)

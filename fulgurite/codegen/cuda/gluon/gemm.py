@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....core.dtype import DType, bfloat16, float16, float32
-from ....core.node import Node, toposort
+from ....core.node import Node, backward_slice, toposort
 from ....core.ops.elementwise import CAST
 from ....core.ops.index import FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ....core.ops.leaf import CONST, SINK, VAR
@@ -293,13 +293,8 @@ def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: Gpu
 
 def _operations(problem: GemmProblem) -> int:
     """Of an epilogue, for each element."""
-    waiting, seen = list(problem.stores), set[Node]()
-    while waiting:
-        node = waiting.pop()
-        if node not in seen and node is not problem.fold:
-            seen.add(node)
-            waiting += node.src
-    wide = [n for n in seen if problem.free[n] >= {*problem.rows, *problem.columns}]
+    above = backward_slice(problem.stores, lambda node: node is problem.fold)
+    wide = [n for n in above if problem.free[n] >= {*problem.rows, *problem.columns}]
     return sum([node.op.cost for node in wide if node.op.family == "elementwise"])
 
 
@@ -421,7 +416,7 @@ class GemmProgram(TileProgram):
         tiling = Tiling((self.m, self.n), blocks, tile.warps, short=table.short_functions)
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
-        self.turning = False  # are places at hand those of loads of 16 bytes a thread?
+        self.coalesced = False  # are places at hand those of loads of 16 bytes a thread?
         self.fetching = False  # are loads begun, not read?
         super().__init__(above, dtypes, places, tiling)
         read = [n for n in self.order if n.op is LOAD and not n.src and self._is_read(n)]
@@ -472,18 +467,18 @@ class GemmProgram(TileProgram):
     def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
         dim, first = (1, "om") if axis == self.m else (0, "on")
         wide = ".to(tl.int64)" if self.wide else ""
-        layout = "B" if self.turning else "L"
+        layout = "B" if self.coalesced else "L"
         arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, {layout}))"
         scope.say(f"i{self._bound_name(axis, scope)} = {first} + {arange}{wide}")
 
     def _bound_name(self, axis: int, scope: Scope) -> str:
-        return f"{axis}b" if self.turning and axis in self.block else f"{axis}"
+        return f"{axis}b" if self.coalesced and axis in self.block else f"{axis}"
 
     def _load(self, node: Node, scope: Scope) -> str:
         """Elements for each of the results are read by 16 bytes and then go where those are."""
-        self.turning = self._is_turned(node)
+        self.coalesced = self._is_coalesced(node)
         text = super()._load(node, scope)
-        self.turning = False
+        self.coalesced = False
         return text
 
     def _loaded(self, node: Node, scope: Scope) -> str:
@@ -492,12 +487,12 @@ class GemmProgram(TileProgram):
                 return f"{name}{known.index(node)}"
         return super()._loaded(node, scope)
 
-    def _is_turned(self, load: Node) -> bool:
+    def _is_coalesced(self, load: Node) -> bool:
         """True if a load has another layout than results."""
         return bool(self.plan.stored) and self.free[load] >= {self.m, self.n}
 
     def _read(self, text: str) -> str:
-        return f"gl.convert_layout({text}, L)" if self.turning else text
+        return f"gl.convert_layout({text}, L)" if self.coalesced else text
 
     def _store(self, store: Node, value: str, scope: Scope) -> None:
         """A result for the copy engine, through shared memory: it clips what overhangs."""
@@ -525,10 +520,10 @@ class GemmProgram(TileProgram):
     def _say_places(self, scope: Scope) -> None:
         """The places of some columns of a tile, in both layouts."""
         turned = bool(self.plan.stored and _read_per_result(self.problem))
-        for self.turning in (False, True)[: 1 + turned]:
+        for self.coalesced in (False, True)[: 1 + turned]:
             for axis in (self.m, self.n):
                 self._tile_axis(scope, axis, "")
-        self.turning = False
+        self.coalesced = False
         for place, axis in enumerate(self.problem.batch):
             scope.say(f"a{axis} = b{place}{'.to(tl.int64)' if self.wide else ''}")
 
@@ -539,9 +534,9 @@ class GemmProgram(TileProgram):
         if names == "f":
             self._say_places(top)
         for number, load in enumerate(loads):
-            self.turning = self._is_turned(load)
+            self.coalesced = self._is_coalesced(load)
             top.say(f"{names}{number} = {self._loaded(load, top)}")
-        self.turning = self.fetching = False
+        self.coalesced = self.fetching = False
         return top.lines
 
     # --- the whole -------------------------------------------------------------------------------
@@ -591,17 +586,7 @@ class GemmProgram(TileProgram):
 
     def _is_read(self, load: Node) -> bool:
         """True if the epilogue reads a load, not only the product."""
-        return load in self._above
-
-    @property
-    def _above(self) -> set[Node]:
-        waiting, seen = list(self.problem.stores), set[Node]()
-        while waiting:
-            node = waiting.pop()
-            if node not in seen:
-                seen.add(node)
-                waiting += () if node.op is FOLD else node.src
-        return seen
+        return load in backward_slice(self.problem.stores, lambda node: node.op is FOLD)
 
 
 @dataclass(frozen=True, slots=True)

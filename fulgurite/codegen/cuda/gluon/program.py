@@ -15,9 +15,9 @@ from math import inf, prod
 from typing import NamedTuple
 
 from ....core.dtype import bfloat16, decode, float16, float32
-from ....core.node import Node
+from ....core.node import Node, backward_slice
 from ....core.ops.elementwise import CAST, MUL, WHERE
-from ....core.ops.index import FOLD, GUARD, LOAD, STORE
+from ....core.ops.index import GUARD, LOAD, STORE
 from ....core.ops.leaf import CONST
 from ....graph.ir.affine import Affine
 from ....kernel.stream.roles import StreamedKernel, StreamProblem
@@ -339,12 +339,6 @@ def read_beside(problem: StreamProblem, stops: set[Node]) -> set[Node]:
     for state in problem.states:
         waiting += [state.body, *([state.repair] if state.repair is not None else [])]
     waiting += [w.weights for w in problem.all_weighted]
-    sums, seen = {w.state.fold for w in problem.all_weighted}, set[Node]()
+    sums = {w.state.fold for w in problem.all_weighted}
     waiting = [node for node in waiting if node not in {w.state.body for w in problem.weighted}]
-    while waiting:
-        node = waiting.pop()
-        if node in seen or node in stops:
-            continue
-        seen.add(node)
-        waiting += () if node.op is FOLD and node in sums else node.src
-    return seen
+    return backward_slice(waiting, lambda node: node in sums or node in stops) - stops
