@@ -86,9 +86,8 @@ class Explanation(NamedTuple):
     sizes: tuple[str, ...] = ()  # which are fixed, which vary, and which guard is in the way
 
     def __str__(self) -> str:
-        lines = [
-            f"{len(self.kernels)} kernels, peak {self.peak_bytes:,} bytes; cache: {self.cache}"
-        ]
+        kernels = "1 kernel" if len(self.kernels) == 1 else f"{len(self.kernels)} kernels"
+        lines = [f"{kernels}, peak {self.peak_bytes:,} bytes; cache: {self.cache}"]
         if self.tiny:
             lines.append('too small to be compiled: NumPy runs it; with tier="native" it would be')
         lines += [f"sizes: {line}" for line in self.sizes]
