@@ -78,9 +78,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Tensors that a file makes when it is imported are where its tests run."""
     chosen = chosen_devices(config.getoption("--device"), config.getoption("-m"))
-    if chosen[:1] == [GPU] and gpu_count():
+    if len(chosen) == 1 and (chosen != [GPU] or gpu_count()):
         module: Any = importlib.import_module("fulgurite.config")
-        module._defaults = replace(module.from_environment(), device=GPU)
+        module._defaults = replace(module.from_environment(), device=chosen[0])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

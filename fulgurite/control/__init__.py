@@ -30,7 +30,7 @@ from ..distributed.mesh import inside
 from ..errors import ArgumentError, DataError, DTypeError, ShapeError
 from ..graph.ir.registry import REGISTRY, entries_at
 from ..random.generator import sharing_draws
-from ..tensor import SCOPES, Tensor, node_of, wrap
+from ..tensor import SCOPES, Tensor, lift, node_of, wrap
 
 INSIDE = -1  # the gradient scope of stand-ins: `no_grad` must hold inside a body too
 
@@ -54,7 +54,8 @@ def scan(
     >>> fg.scan(lambda s, _: (s * 2, None), fg.Tensor(1), length=10)[0].item()
     1024
     """
-    start, rows = _Values(init, "the carry"), _Values(xs, "xs")
+    rows = _Values(xs, "xs")
+    start = _Values(init, "the carry", rows.device)
     steps = _steps(rows, length)
     trace = _Trace([*start.nodes, *rows.nodes])
     carry = start.filled([trace.stand_in(n, n.shape) for n in start.nodes])
@@ -166,8 +167,8 @@ def cond(
     """
     if isinstance(pred, bool):
         return true_fn(*operands) if pred else false_fn(*operands)
-    decided = _decision(pred)
     given = _Values(operands, "the operands")
+    decided = _decision(pred, given.device)
     trace = _Trace([decided, *given.nodes])
     inside = [trace.stand_in(n, n.shape) for n in given.nodes]
     with trace.building():
@@ -183,18 +184,20 @@ def cond(
 
 
 class _Values:
-    """A tree whose leaves are tensors, as nodes; None is no leaf."""
+    """A tree whose leaves are tensors, as nodes; None is no leaf. Arrays go where tensors are."""
 
-    def __init__(self, values: Any, what: str) -> None:
+    def __init__(self, values: Any, what: str, device: str | None = None) -> None:
         self.what = what
         leaves, self.form = tree.flatten(values)
         self.names = [_name(way) for way, _ in tree.paths(values)]
         self.places = [i for i, leaf in enumerate(leaves) if leaf is not None]
+        known = [leaf.node for leaf in leaves if isinstance(leaf, Tensor)]
+        self.device = build.same_device(known) or device
         self.nodes = [self._node(leaves[i], i) for i in self.places]
 
     def _node(self, leaf: object, place: int) -> Node:
         try:
-            return node_of(leaf)  # type: ignore[arg-type]
+            return node_of(lift(leaf, self.device))
         except DataError:
             raise DataError(
                 f"{self.what}{self.names[place]} is {_kind(leaf)}, not a tensor",
@@ -246,10 +249,10 @@ def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def _decision(pred: Any) -> Node:
-    """A bool of no dimensions."""
+def _decision(pred: Any, device: str | None = None) -> Node:
+    """A bool of no dimensions; one of NumPy's is put on a device."""
     try:
-        node = node_of(pred)
+        node = node_of(lift(pred, device))
     except DataError:
         raise DataError(f"a condition is {_kind(pred)}, not a tensor", "return x < y") from None
     if node.dtype is not bool_ or node.shape != ():

@@ -14,7 +14,7 @@ from ..core.node import Node
 from ..core.op import Op
 from ..core.symbolic.sym import as_index
 from ..errors import ArgumentError
-from ..tensor import Tensor, TensorLike, lifted, wrap
+from ..tensor import Tensor, TensorLike, lift, lifted, wrap
 
 Axis: TypeAlias = int | Sequence[int] | None
 ShapeLike: TypeAlias = int | Node | Sequence[int | Node]
@@ -25,9 +25,11 @@ def apply(op: Op, *operands: TensorLike) -> Tensor:
     return wrap(build.apply(op, *lifted(*operands)))
 
 
-def as_tensor(x: TensorLike) -> Tensor:
-    """A tensor as it is, anything else as a new one."""
-    return x if isinstance(x, Tensor) else Tensor(x)
+def as_tensor(x: TensorLike, beside: Tensor | None = None) -> Tensor:
+    """A tensor as it is, anything else as a new one: an array on the device of one beside it."""
+    if isinstance(x, Tensor):
+        return x
+    return Tensor(x if beside is None else lift(x, beside.node.device))
 
 
 def astype(x: TensorLike, dtype: DType) -> Tensor:
@@ -42,9 +44,9 @@ def floating(x: TensorLike) -> Tensor:
     return tensor if tensor.dtype.is_inexact else astype(tensor, default_float)
 
 
-def wide(x: TensorLike) -> Tensor:
+def wide(x: TensorLike, beside: Tensor | None = None) -> Tensor:
     """x in the dtype that sums over it are kept in: at least float32."""
-    tensor = floating(x)
+    tensor = floating(as_tensor(x, beside))
     return astype(tensor, float32) if tensor.dtype.is_small_float else tensor
 
 

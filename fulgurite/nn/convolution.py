@@ -69,7 +69,7 @@ class _Convolution(Module):
         )
 
     def _checked(self, x: TensorLike) -> Tensor:
-        tensor = as_tensor(x)
+        tensor = as_tensor(x, self.weight)
         axis = tensor.ndim - self.count - 1
         if axis not in (0, 1) or tensor.node.shape[axis] != self.in_channels:
             space = ", ".join(("depth", "height", "width")[-self.count :])

@@ -154,7 +154,9 @@ grid_sample, affine_grid = _torch(_sampling.grid_sample), _torch(_sampling.affin
 @_torch
 def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """x @ weight.T + bias."""
-    return _linear(as_tensor(x), as_tensor(weight), None if bias is None else as_tensor(bias))
+    table = as_tensor(weight)
+    added_last = None if bias is None else as_tensor(bias, table)
+    return _linear(as_tensor(x, table), table, added_last)
 
 
 @_torch

@@ -121,21 +121,32 @@ def node_of(x: TensorLike) -> Node:
     return x if isinstance(x, Node) else _from_data(x, None, None)
 
 
-def lift(x: object) -> Any:
-    """A tensor or array as a node; a Python number as it is, so that it stays weak."""
+def lift(x: object, device: str | None = None) -> Any:
+    """A tensor or array as a node; a Python number as it is, so that it stays weak.
+
+    An array has no device of its own: it is put on this one.
+    """
     if isinstance(x, Tensor):
         return operand(x)
     if isinstance(x, np.ndarray | list | tuple):
-        return node_of(x)
+        return nested.stacked(x, None, device) if nested.holds_tensor(x) else placed(x, device)
     return x
 
 
+def placed(array: Any, device: str | None) -> Node:
+    """What NumPy takes as an array as a node that holds a copy of it on a device."""
+    return array_node(to_array(array, None), device, share=False)
+
+
 def lifted(*operands: object) -> list[Any]:
-    """Operands as nodes and Python numbers, all of them on one device."""
-    found = [lift(x) for x in operands]
+    """Operands as nodes and Python numbers, all on one device: arrays go where tensors are."""
+    found: list[Any] = [operand(x) if isinstance(x, Tensor) else x for x in operands]
     if len(found) > 1:
+        here = build.same_device([x for x in found if isinstance(x, Node)])
+        found = [x if isinstance(x, Node) else lift(x, here) for x in found]
         build.same_device([x for x in found if isinstance(x, Node)])
-    return found
+        return found
+    return [lift(x) for x in operands]
 
 
 def _entered(node: Node) -> Entry:

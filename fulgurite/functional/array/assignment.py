@@ -27,8 +27,8 @@ from ...core.ops.leaf import BUFFER
 from ...errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ...graph.ir.registry import REGISTRY
 from ...runtime.realize import is_realized
-from ...tensor import SCOPES, Tensor, TensorLike, is_recording, lift, node_of, wrap
-from ...tensor.from_data import array_node, to_array
+from ...tensor import SCOPES, Tensor, TensorLike, is_recording, lift, node_of, placed, wrap
+from ...tensor.from_data import to_array
 from .indexing import cuts_of
 from .nested import holds_tensor, is_nest, stacked
 from .numpy_indexing import part_of, understood
@@ -122,7 +122,7 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
     elif isinstance(value, list | tuple):
         value = _numbers(value, target.dtype)
     if isinstance(value, list | tuple | np.ndarray | np.generic):  # they are where they are needed
-        node = array_node(to_array(value, None), target.device, share=False)
+        node: Any = placed(value, target.device)
     else:
         node = lift(value)
     if not isinstance(node, Node):
@@ -214,7 +214,7 @@ def _count(cut: tuple[Any, Any], step: int) -> Any:
 def _mask(key: Any, x: Node) -> Node | None:
     """The mask of truths that is the whole index, if it is one and fits."""
     if isinstance(key, Tensor | np.ndarray) and key.ndim and key.shape == x.shape[: key.ndim]:
-        node = node_of(key)
+        node: Node = lift(key, x.device)
         return node if node.dtype is bool_ else None
     return None
 

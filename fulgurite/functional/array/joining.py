@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...tensor import Tensor, TensorLike
-from ..common import as_tensor
+from ...tensor import Tensor, TensorLike, lifted
 from .movement import concat, reshape
 
 
@@ -64,4 +63,4 @@ def _several(arrays: Sequence[TensorLike]) -> list[Tensor]:
     """The tensors of a list; what is no list is `concat`'s to complain about."""
     if isinstance(arrays, Tensor) or not isinstance(arrays, Sequence):
         concat(arrays)
-    return [as_tensor(x) for x in arrays]
+    return [Tensor(x) for x in lifted(*arrays)]

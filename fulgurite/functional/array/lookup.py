@@ -31,7 +31,8 @@ def embedding(x: TensorLike, weight: TensorLike, padding_idx: int | None = None)
     >>> fg.nn.functional.embedding(fg.Tensor([1, 0]), fg.Tensor([[1.0], [2.0]])).tolist()
     [[2.0], [1.0]]
     """
-    places, table = as_tensor(x), as_tensor(weight)
+    table = as_tensor(weight)
+    places = as_tensor(x, table)
     if places.dtype.kind not in "iu":
         raise DTypeError(
             f"a table is looked up by whole numbers, not {places.dtype}",
@@ -72,7 +73,8 @@ def embedding_bag(
     >>> fg.nn.functional.embedding_bag(fg.Tensor([0, 2, 1]), table, fg.Tensor([0, 2])).tolist()
     [[2.5], [2.0]]
     """
-    places, table = as_tensor(x), as_tensor(weight)
+    table = as_tensor(weight)
+    places = as_tensor(x, table)
     if mode not in _MODES:
         raise ArgumentError(f"mode is {mode!r}", f"one of {', '.join(_MODES)}")
     if places.ndim not in (1, 2) or (offsets is None) != (places.ndim == 2):
@@ -82,7 +84,7 @@ def embedding_bag(
         )
     rows = wide(embedding(places, table, padding_idx))
     if per_sample_weights is not None:
-        shares = as_tensor(per_sample_weights)
+        shares = as_tensor(per_sample_weights, table)
         if mode != "sum" or shares.shape != places.shape:
             raise ArgumentError(
                 f"weights of shape {shares.shape} for the {mode} of places {places.shape}",
@@ -93,7 +95,7 @@ def embedding_bag(
     if offsets is None:
         found = _bags_in_rows(rows, kept, mode)
     else:
-        starts = as_tensor(offsets)
+        starts = as_tensor(offsets, table)
         if starts.ndim != 1 or starts.dtype.kind not in "iu":
             raise ArgumentError(
                 f"offsets of {starts.dtype} and shape {starts.shape}", "give whole numbers"

@@ -27,7 +27,7 @@ from ...core.origin import indexing
 from ...errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ...runtime.device import get_device
 from ...runtime.realize import value_node
-from ...tensor import SCOPES, Tensor, from_numpy, node_of, wrap
+from ...tensor import SCOPES, Tensor, from_numpy, lift, node_of, placed, wrap
 from ..template import templated
 from .indexing import basic, places, slices_at
 from .nested import holds_tensor, is_nest
@@ -140,7 +140,7 @@ def _any_basic_part(x: Node, parts: tuple[Any, ...]) -> Tensor | None:
 def understood(x: Node, key: Any) -> Index:
     """An index as written, read against the node that it is for."""
     written = key if isinstance(key, tuple) else (key,)
-    found = Index()
+    found = Index(x.device)
     for part in _filled([_part(part) for part in written], x):
         found.meet(part, x.shape)
     return found
@@ -161,7 +161,7 @@ def part_of(node: Node, found: Index) -> Node:
     shape = [view.shape[a] for a in before], [view.shape[a] for a in after]
     flat = build.reshape(moved, [*shape[0], merged, *shape[1]])
     with indexing(*[d.written for d in found.data]):
-        return slices_at(flat, _flat_index(found.data), first)
+        return slices_at(flat, _flat_index(found.data, found.device), first)
 
 
 # --- what stands in an index ---------------------------------------------------------------------
@@ -224,6 +224,7 @@ class _Data:
 class Index:
     """An index read from left to right: its basic parts, its arrays, and where those stand."""
 
+    device: str | None = None  # where arrays of NumPy's go
     plain: list[Any] = field(default_factory=list)
     data: list[_Data] = field(default_factory=list)
     used: int = 0  # dimensions of x that are dealt with
@@ -296,10 +297,10 @@ def _checked(index: Array, size: int, axis: int) -> Array:
 # --- several arrays as one -----------------------------------------------------------------------
 
 
-def _flat_index(data: Sequence[_Data]) -> Node:
+def _flat_index(data: Sequence[_Data], device: str | None) -> Node:
     """The places in the merged dimension; where one of several is outside, the place is -1."""
     if len(data) == 1:
-        return places(node_of(data[0].index), data[0].size)
+        return places(lift(data[0].index, device), data[0].size)
     try:
         sizes.broadcast(*[tuple(d.index.shape) for d in data])
     except ShapeError as error:  # an IndexError, as in NumPy
@@ -307,12 +308,13 @@ def _flat_index(data: Sequence[_Data]) -> Node:
     known = [d.index for d in data if isinstance(d.index, np.ndarray)]
     dims = [d.size for d in data if isinstance(d.size, int)]
     if len(known) == len(dims) == len(data) and all(dims):
-        return node_of(np.ravel_multi_index(np.broadcast_arrays(*known), dims))
-    kind = _wide_enough(data)
+        return placed(np.ravel_multi_index(np.broadcast_arrays(*known), dims), device)
+    nodes = [lift(d.index, device) for d in data]
+    kind = _wide_enough(data, nodes)
     total: Node | None = None
     inside: Node | None = None
-    for d in data:
-        place = build.cast(places(node_of(d.index), d.size), kind)
+    for d, node in zip(data, nodes, strict=True):
+        place = build.cast(places(node, d.size), kind)
         size = d.size if isinstance(d.size, int) else build.cast(d.size, kind)
         fits = build.apply(AND, build.apply(LE, 0, place), build.apply(LT, place, size))
         inside = fits if inside is None else build.apply(AND, inside, fits)
@@ -321,12 +323,9 @@ def _flat_index(data: Sequence[_Data]) -> Node:
     return build.cast(build.where(inside, total, -1), kind)
 
 
-def _wide_enough(data: Sequence[_Data]) -> DType:
+def _wide_enough(data: Sequence[_Data], nodes: Sequence[Node]) -> DType:
     """The dtype that holds every index, and every place in the merged dimension."""
-    narrow = all(
-        index.dtype.kind == "i" or index.dtype.bits < 32
-        for index in [node_of(d.index) for d in data]
-    )
-    bits = max(node_of(d.index).dtype.bits for d in data)
+    narrow = all(node.dtype.kind == "i" or node.dtype.bits < 32 for node in nodes)
+    bits = max(node.dtype.bits for node in nodes)
     small = sizes.upper(sizes.prod([d.size for d in data])) <= int32.limits[1]
     return int32 if narrow and bits <= 32 and small else int64

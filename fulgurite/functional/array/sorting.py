@@ -153,7 +153,8 @@ def quantile(
         raise ShapeError(
             f"a quantile of {sizes.size_text(size)} elements", "reduce fixed sizes above 0"
         )
-    part = astype(q if isinstance(q, Tensor | Node) else Tensor(q, float64), float64)
+    here = None if isinstance(q, int | float) else line.node.device  # numbers need no device
+    part = astype(q if isinstance(q, Tensor | Node) else Tensor(q, float64, here), float64)
     known = part.node.value if part.node.op is CONST else 0.0
     if isinstance(known, int | float) and not 0 <= known <= 1:
         raise ArgumentError(f"q is {q!r}", "q is a part: from 0 to 1")

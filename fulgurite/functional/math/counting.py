@@ -50,7 +50,7 @@ def bincount(
     [0.5, 3.0]
     """
     numbers = _whole_numbers(x)
-    amounts = None if weights is None else as_tensor(weights)
+    amounts = None if weights is None else as_tensor(weights, numbers)
     if amounts is not None and amounts.shape != numbers.shape:
         raise ShapeError(
             f"weights of shape {amounts.shape} for numbers of shape {numbers.shape}",
@@ -169,7 +169,7 @@ def histogram(
     [1, 2]
     """
     tensor = flatten(x)
-    amounts = None if weights is None else as_tensor(weights)
+    amounts = None if weights is None else as_tensor(weights, tensor)
     if amounts is not None and amounts.shape != as_tensor(x).shape:
         raise ShapeError(
             f"weights of shape {amounts.shape} for elements of shape {as_tensor(x).shape}",
@@ -197,7 +197,7 @@ def histogram_bin_edges(x: TensorLike, bins: TensorLike = 10, range: Range = Non
     if isinstance(bins, str):
         raise ArgumentError(f"bins is {bins!r}", "give a number of bins, or their edges")
     if isinstance(bins, Sequence | np.ndarray) or (isinstance(bins, Tensor) and bins.ndim):
-        return _given_edges(bins)
+        return _given_edges(bins, tensor)
     try:
         count = build.as_positive(index(bins), "bins")  # type: ignore[arg-type]
     except TypeError:
@@ -205,7 +205,7 @@ def histogram_bin_edges(x: TensorLike, bins: TensorLike = 10, range: Range = Non
     narrow = floating(tensor)
     if range is not None or narrow.size == 0:
         low, high = _limits(range)
-        return astype(Tensor(np.linspace(low, high, count + 1)), narrow.dtype)
+        return astype(as_tensor(np.linspace(low, high, count + 1), narrow), narrow.dtype)
     line = wide(narrow)
     first, last = min(line), max(line)
     level = equal(first, last)
@@ -226,8 +226,8 @@ def _limits(range: Range) -> tuple[float, float]:
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
-def _given_edges(bins: Any) -> Tensor:
-    edges = as_tensor(bins)
+def _given_edges(bins: Any, beside: Tensor) -> Tensor:
+    edges = as_tensor(bins, beside)
     if edges.ndim != 1 or edges.size < 2:
         raise ShapeError(f"edges of shape {edges.shape}", "give a line of at least two edges")
     if not isinstance(bins, Tensor) and not (np.diff(np.asarray(bins)) >= 0).all():

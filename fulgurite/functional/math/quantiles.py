@@ -21,7 +21,7 @@ from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..array.indexing import take_along_axis
 from ..array.movement import moveaxis, reshape
 from ..array.sorting import _BETWEEN, _lines, quantile, sort
-from ..common import Axis, astype, floating, wide
+from ..common import Axis, as_tensor, astype, floating, wide
 from .elementwise import equal, floor, isnan, logical_not, maximum, minimum, where
 from .reduction import sum
 
@@ -40,7 +40,8 @@ def percentile(
     >>> fg.percentile(fg.Tensor([1.0, 2.0, 3.0, 4.0]), [0, 50], method="lower").tolist()
     [1.0, 2.0]
     """
-    return quantile(x, _parts(q, 100, "percent"), axis, keepdims, method)
+    tensor = as_tensor(x)
+    return quantile(tensor, _parts(q, 100, "percent", tensor.node.device), axis, keepdims, method)
 
 
 def nanpercentile(
@@ -55,7 +56,10 @@ def nanpercentile(
     >>> fg.nanpercentile(fg.Tensor([1.0, float("nan"), 3.0]), 50).item()
     2.0
     """
-    return nanquantile(x, _parts(q, 100, "percent"), axis, keepdims, method)
+    tensor = as_tensor(x)
+    return nanquantile(
+        tensor, _parts(q, 100, "percent", tensor.node.device), axis, keepdims, method
+    )
 
 
 def nanmedian(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -90,7 +94,7 @@ def nanquantile(
         raise ShapeError(
             f"a quantile of {sizes.size_text(size)} elements", "reduce fixed sizes above 0"
         )
-    part = _parts(q, 1, "a part")
+    part = _parts(q, 1, "a part", line.node.device)
     last = astype(sum(logical_not(isnan(line)), -1, keepdims=True), float64) - 1
     exact = maximum(last, 0.0) * reshape(part, (max(part.size, 0),))
     low = floor(exact)
@@ -105,11 +109,11 @@ def nanquantile(
     return astype(wrap(build.reshape(node_of(found), (*part.shape, *rest))), narrow.dtype)
 
 
-def _parts(q: TensorLike, whole: int, what: str) -> Tensor:
+def _parts(q: TensorLike, whole: int, what: str, device: str | None) -> Tensor:
     """Parts of 1 as float64; those that are known are checked."""
     if isinstance(q, Tensor | Node):
         return astype(q, float64) / whole if whole != 1 else astype(q, float64)
     array = np.asarray(q, np.float64)
     if not ((array >= 0) & (array <= whole) & (array < inf)).all():
         raise ArgumentError(f"q is {q!r}", f"q is {what}: from 0 to {whole}")
-    return Tensor(array / whole, float64)
+    return Tensor(array / whole, float64, device)

@@ -187,6 +187,6 @@ def neighbours(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 def _edge(x: TensorLike, like: Tensor, axis: int) -> Tensor:
     """What is put before or after: a 0-d one is one more slice of that number."""
-    edge = as_tensor(x)
+    edge = as_tensor(x, like)
     shape = [1 if d == axis else n for d, n in enumerate(like.node.shape)]
     return edge if edge.ndim else wrap(build.expand(node_of(edge), shape))

@@ -118,7 +118,7 @@ def _covariance(
 def _weights(weights: TensorLike | None, rows: Tensor, name: str) -> Tensor | None:
     if weights is None:
         return None
-    found = as_tensor(weights)
+    found = as_tensor(weights, rows)
     if found.shape != rows.shape[1:]:
         raise ShapeError(
             f"{name} of shape {found.shape} for {rows.shape[1]} observations", "give one for each"

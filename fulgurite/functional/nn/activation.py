@@ -289,7 +289,8 @@ def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
     >>> fg.prelu(fg.Tensor([[-2.0, -2.0]]), fg.Tensor([0.5, 0.25])).tolist()
     [[-1.0, -0.5]]
     """
-    tensor, slope = floating(x), as_tensor(weight)
+    tensor = floating(x)
+    slope = as_tensor(weight, tensor)
     if slope.size != 1:
         channels = tensor.shape[1] if tensor.ndim > 1 else 1
         if slope.shape != (channels,):

@@ -54,7 +54,7 @@ def scaled_dot_product_attention(
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ShapeError("attention needs (length, size) at least", "give two or more dimensions")
     _check_options(attn_mask is not None and is_causal, dropout_p, scale)
-    mask = None if attn_mask is None else as_tensor(attn_mask)
+    mask = None if attn_mask is None else as_tensor(attn_mask, q)
     if enable_gqa:
         heads = _shared_heads(q, k, v)
         q, k, v = (_grouped(part, heads) for part in (q, k, v))

@@ -54,8 +54,8 @@ def ctc_loss(
     time, batch, classes = logs.shape
     if not 0 <= blank < classes:
         raise ArgumentError(f"blank is {blank}", f"it is a class below {classes}")
-    steps = _within(_lengths(input_lengths, batch, "input_lengths"), time)
-    counts = _lengths(target_lengths, batch, "target_lengths")
+    steps = _within(_lengths(input_lengths, logs, "input_lengths"), time)
+    counts = _lengths(target_lengths, logs, "target_lengths")
     labels = _labels(targets, counts, batch)
     counts = _within(counts, labels.shape[1])
     extended, skips = _extended(labels, blank)
@@ -92,8 +92,9 @@ def ctc_loss(
     return astype(loss, floating(log_probs).dtype)
 
 
-def _lengths(lengths: Any, batch: int, what: str) -> Tensor:
-    found = as_tensor(lengths if isinstance(lengths, Tensor) else np.asarray(lengths))
+def _lengths(lengths: Any, logs: Tensor, what: str) -> Tensor:
+    found = as_tensor(lengths if isinstance(lengths, Tensor) else np.asarray(lengths), logs)
+    batch = logs.shape[1]
     if found.dtype.kind not in "iu":
         raise DTypeError(f"{what} are whole numbers, not {found.dtype}", "cast them to int32")
     if found.size != batch:
@@ -110,7 +111,7 @@ def _within(lengths: Tensor, most: int) -> Tensor:
 
 def _labels(targets: TensorLike, counts: Tensor, batch: int) -> Tensor:
     """Labels as (batch, most); what is beyond a row's length is never looked at."""
-    given = as_tensor(targets)
+    given = as_tensor(targets, counts)
     if given.dtype.kind not in "iu":
         raise DTypeError(f"labels are whole numbers, not {given.dtype}", "cast them to int32")
     rows = reshape(given, (1, -1)) if given.ndim == 1 and batch == 1 else given

@@ -39,7 +39,8 @@ def grid_sample(
     >>> fg.nn.functional.grid_sample(x, corner, align_corners=True).item()
     2.0
     """
-    tensor, points = as_tensor(x), as_tensor(grid)
+    tensor = as_tensor(x)
+    points = as_tensor(grid, tensor)
     space = tensor.shape[2:]
     count = len(space)
     if mode not in ("bilinear", "nearest", "bicubic"):

@@ -35,7 +35,7 @@ def interp(
     [5.0, 20.0, 30.0]
     """
     at, known = (wide(part) for part in common_floats(x, xp))
-    heights = wide(fp)
+    heights = wide(fp, at)
     if known.ndim != 1 or known.shape != heights.shape or known.size == 0:
         raise ShapeError(
             f"points of shapes {known.shape} and {heights.shape}",

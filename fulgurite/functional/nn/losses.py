@@ -80,7 +80,8 @@ def cross_entropy(
     >>> round(fg.cross_entropy(x, target).item(), 4)
     0.6931
     """
-    scores, wanted = as_tensor(x), as_tensor(target)
+    scores = as_tensor(x)
+    wanted = as_tensor(target, scores)
     lifted(scores, wanted)
     place = build.as_axis((1 if scores.ndim > 1 else 0) if axis is None else axis, scores.ndim)
     if not 0 <= label_smoothing <= 1:
@@ -108,7 +109,8 @@ def nll_loss(
     >>> fg.nll_loss(fg.Tensor([[-1.0, -2.0], [-3.0, -4.0]]), fg.Tensor([0, 1])).item()
     2.5
     """
-    logs, wanted = wide(x), as_tensor(target)
+    logs = wide(x)
+    wanted = as_tensor(target, logs)
     lifted(logs, wanted)
     if not logs.ndim:
         raise ShapeError("a number has no classes", "give (classes,) or (batch, classes, ...)")
@@ -121,7 +123,7 @@ def nll_loss(
 
 def _class_weights(logs: Tensor, weight: TensorLike, axis: int) -> Tensor:
     """A weight for each class, so that it broadcasts against the scores."""
-    tensor = wide(weight)
+    tensor = wide(weight, logs)
     if tensor.node.shape != (logs.node.shape[axis],):
         raise ShapeError(
             f"weights of shape {sizes.show(tensor.node.shape)} for scores of shape "
@@ -197,7 +199,8 @@ def mse_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tens
     >>> fg.mse_loss(fg.Tensor([1.0, 2.0]), fg.Tensor([1.0, 4.0])).item()
     2.0
     """
-    given, wanted = floating(x), as_tensor(target)
+    given = floating(x)
+    wanted = as_tensor(target, given)
     apart = given - wanted
     if given.ndim and apart.node.shape != given.node.shape:  # (n, 1) and (n,): n * n distances
         raise ShapeError(
@@ -431,7 +434,7 @@ def cosine_embedding_loss(
     1.0
     """
     a, b = wide(x1), wide(x2)
-    wanted = as_tensor(target)
+    wanted = as_tensor(target, a)
     products = sum(a * b, -1)
     squares = [sum(part * part, -1) + 1e-12 for part in (a, b)]
     cosine = products / sqrt(squares[0] * squares[1])
@@ -495,7 +498,8 @@ def multi_margin_loss(
     >>> fg.multi_margin_loss(fg.Tensor([[1.0, 0.5]]), fg.Tensor([0])).item()
     0.25
     """
-    scores, wanted = wide(x), as_tensor(target)
+    scores = wide(x)
+    wanted = as_tensor(target, scores)
     if p not in (1, 2):
         raise ArgumentError(f"p is {p}", "use 1 or 2")
     if scores.ndim == 1 and wanted.node.shape == (1,):
@@ -527,7 +531,8 @@ def multilabel_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "
     >>> fg.nn.functional.multilabel_margin_loss(x, target).item()
     0.25
     """
-    scores, wanted = wide(x), as_tensor(target)
+    scores = wide(x)
+    wanted = as_tensor(target, scores)
     if scores.ndim not in (1, 2) or wanted.node.shape != scores.node.shape:
         raise ShapeError(
             f"classes of shape {sizes.show(wanted.node.shape)} for scores of shape "
@@ -577,7 +582,8 @@ def triplet_margin_with_distance_loss(
     1.0
     """
     distance = pairwise_distance if distance_function is None else distance_function
-    a, b, c = (as_tensor(part) for part in (anchor, positive, negative))
+    a = as_tensor(anchor)
+    b, c = (as_tensor(part, a) for part in (positive, negative))
     near, far = distance(a, b), distance(a, c)
     if swap:
         far = minimum(far, distance(b, c))

@@ -98,7 +98,8 @@ def batch_norm(
     (2, 1)
     """
     tensor = _with_channels(x)
-    known = [None if part is None else as_tensor(part) for part in (running_mean, running_var)]
+    given = running_mean, running_var
+    known = [None if part is None else as_tensor(part, tensor) for part in given]
     if not training:
         if known[0] is None or known[1] is None:
             raise ArgumentError("there are no running statistics", "give both, or train")
@@ -210,7 +211,7 @@ def _with_channels(x: TensorLike) -> Tensor:
 
 def _along(part: TensorLike, x: Tensor) -> Tensor:
     """One number for each channel, so that it broadcasts against x."""
-    node = node_of(part)
+    node = node_of(as_tensor(part, x))
     if node.ndim != 1 or not sizes.same(node.shape[0], x.node.shape[1]):
         raise ShapeError(
             f"{sizes.show(node.shape)} for {sizes.size_text(x.node.shape[1])} channels",
@@ -226,7 +227,7 @@ def _scaled(
     dtype = wide_result(x)
     for part, combine in ((weight, Tensor.__mul__), (bias, Tensor.__add__)):
         if part is not None:
-            scale = as_tensor(part)
+            scale = as_tensor(part, normal)
             dtype = dtype if scale.dtype is dtype else promote(dtype, scale.dtype)
             normal = combine(normal, wide(scale))
     return astype(normal, dtype)

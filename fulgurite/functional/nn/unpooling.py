@@ -108,7 +108,8 @@ def max_unpool(
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Values put back to the places that a pool told, with 0 elsewhere."""
-    tensor, places = as_tensor(x), as_tensor(indices)
+    tensor = as_tensor(x)
+    places = as_tensor(indices, tensor)
     if tensor.shape != places.shape or tensor.ndim not in (count + 1, count + 2):
         raise ShapeError(
             f"values of shape {tensor.shape} for places of shape {places.shape}",
