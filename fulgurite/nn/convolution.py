@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from ..errors import ArgumentError
 from ..functional.array.movement import pad
-from ..functional.common import as_tensor
 from ..functional.nn import convolution
 from ..functional.nn.convolution import PerAxis, pads_of, per_axis
 from ..tensor import Tensor, TensorLike
@@ -69,7 +68,7 @@ class _Convolution(Module):
         )
 
     def _checked(self, x: TensorLike) -> Tensor:
-        tensor = as_tensor(x, self.weight)
+        tensor = self.as_input(x)
         axis = tensor.ndim - self.count - 1
         if axis not in (0, 1) or tensor.node.shape[axis] != self.in_channels:
             space = ", ".join(("depth", "height", "width")[-self.count :])

@@ -50,7 +50,7 @@ class _Table(Module):
         return made
 
     def _places(self, x: TensorLike) -> Tensor:
-        places = as_tensor(x, self.weight)
+        places = self.as_input(x)
         if places.dtype.kind not in "iu":
             raise DTypeError(
                 f"{type(self).__name__}({self.extra_repr()}) looks up whole numbers, "

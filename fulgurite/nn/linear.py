@@ -66,7 +66,7 @@ class Linear(Module):
 
     def forward(self, x: TensorLike) -> Tensor:
         """The product, plus bias."""
-        tensor = as_tensor(x, self.weight)
+        tensor = self.as_input(x)
         if not tensor.ndim or tensor.node.shape[-1] != self.in_features:
             self.misfit(f"(..., {self.in_features})", tensor)
         return linear(tensor, self.weight, self.bias)
@@ -115,7 +115,7 @@ class Bilinear(Module):
 
     def forward(self, x1: TensorLike, x2: TensorLike) -> Tensor:
         """The form, for each element of the batch."""
-        a, b = (as_tensor(x, self.weight) for x in (x1, x2))
+        a, b = (self.as_input(x) for x in (x1, x2))
         sizes = self.in1_features, self.in2_features
         fits = a.ndim and a.shape[:-1] == b.shape[:-1] and (a.shape[-1], b.shape[-1]) == sizes
         if not fits:

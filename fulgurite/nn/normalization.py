@@ -17,7 +17,7 @@ from ..core.dtype import int64
 from ..errors import ArgumentError
 from ..functional.array.creation import full, ones, zeros
 from ..functional.array.movement import expand_dims, squeeze
-from ..functional.common import as_tensor, floating, wide
+from ..functional.common import floating, wide
 from ..functional.math.reduction import mean, var
 from ..functional.nn.normalization import (
     batch_norm,
@@ -76,7 +76,7 @@ class _WithStatistics(Module):
                 buffer.assign(value)
 
     def _checked(self, x: TensorLike) -> Tensor:
-        tensor = as_tensor(x, self.weight)
+        tensor = self.as_input(x)
         channels = self._channel_axis(tensor)
         if tensor.ndim not in self.ranks or tensor.node.shape[channels] != self.num_features:
             self.misfit(self.takes.format(self.num_features), tensor)
@@ -350,7 +350,7 @@ class GroupNorm(Module):
 
     def forward(self, x: TensorLike) -> Tensor:
         """x normalised, scaled and shifted."""
-        tensor = as_tensor(x, self.weight)
+        tensor = self.as_input(x)
         if tensor.ndim < 2 or tensor.node.shape[1] != self.num_channels:
             self.misfit(f"(batch, {self.num_channels}, ...)", tensor)
         return group_norm(tensor, self.num_groups, self.weight, self.bias, self.eps)
@@ -388,7 +388,8 @@ def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 def _ending(module: Any, x: TensorLike) -> Tensor:
     """x, which must end in the sizes that a layer is for."""
-    tensor, shape = as_tensor(x, module.weight), module.normalized_shape
+    tensor: Tensor = module.as_input(x)
+    shape = module.normalized_shape
     if tensor.ndim < len(shape) or tensor.node.shape[-len(shape) :] != shape:
         module.misfit(f"(..., {', '.join(map(str, shape))})", tensor)
     return tensor

@@ -20,7 +20,8 @@ from ...core.dtype import DType
 from ...core.origin import scope
 from ...core.shape import show
 from ...errors import ArgumentError, ShapeError
-from ...tensor import Tensor, realize_all, realize_among
+from ...functional.common import as_tensor
+from ...tensor import Tensor, TensorLike, realize_all, realize_among
 from . import pytree
 from .names import is_fresh, modules_in, walk
 from .parameter import Parameter
@@ -421,6 +422,10 @@ class Module:
             return f"{type(self).__name__}({self.extra_repr()})"
         about = [self.extra_repr()] if self.extra_repr() else []
         return "\n  ".join([f"{type(self).__name__}(", *about, *lines]) + "\n)"
+
+    def as_input(self, x: TensorLike) -> Tensor:
+        """A tensor as it is; anything else as one where the module's parameters are."""
+        return as_tensor(x, None if isinstance(x, Tensor) else next(iter(self.parameters()), None))
 
     def misfit(self, expected: str, *got: Tensor, hint: str = "") -> NoReturn:
         """Raise what a wrong input is: which layer, what it takes, what came."""
