@@ -93,7 +93,7 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
             tile = products.GLUON.gluon_tiles[number % len(products.GLUON.gluon_tiles)]
             m, n, k = (int(rng.integers(1, most)) for most in (700, 45, 65))
             step = 8 if number % 5 == 4 else 16  # strides are multiples of 16 bytes
-            m = step * -(-m // step) if one.turned[0] else m
+            m = step * -(-m // step) if one.transposed[0] else m
             n, k = step * n, step * k
 
             def exact(*given: Array, one: Any = one) -> tuple[Array, ...]:

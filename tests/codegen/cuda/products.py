@@ -17,7 +17,7 @@ class Product(NamedTuple):
 
     name: str
     build: Callable[..., Any]
-    turned: tuple[bool, bool] = (False, False)
+    transposed: tuple[bool, bool] = (False, False)
     batch: tuple[int, ...] = ()
     dtype: str = "bfloat16"
     more: tuple[str, ...] = ()  # shapes of further inputs: "n", "mn"
@@ -27,7 +27,8 @@ class Product(NamedTuple):
         """Shapes and dtypes of the inputs, as they are in memory."""
         sides = [(m, k), (k, n)]
         pairs = [
-            side[::-1] if turn else side for side, turn in zip(sides, self.turned, strict=True)
+            side[::-1] if transposed else side
+            for side, transposed in zip(sides, self.transposed, strict=True)
         ]
         shapes: list[tuple[int, ...]] = [(*self.batch, *pair) for pair in pairs]
         if self.heads:
@@ -39,8 +40,8 @@ class Product(NamedTuple):
         if self.heads:
             a, b = (fg.swapaxes(x, 1, 2) for x in (a, b))
         a, b = (
-            fg.swapaxes(x, -1, -2) if turn else x
-            for x, turn in zip((a, b), self.turned, strict=True)
+            fg.swapaxes(x, -1, -2) if transposed else x
+            for x, transposed in zip((a, b), self.transposed, strict=True)
         )
         return self.build(a, b, *more)
 

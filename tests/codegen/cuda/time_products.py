@@ -127,7 +127,7 @@ def checked(forms: Sequence[Form], rng: np.random.Generator, each: int) -> list[
             table = replace(one.table, processors=(1, 3, 132)[number % 3], gluon_least=0)
             m, n, k = (int(rng.integers(1, most)) for most in (700, 45, 65))
             step = 8 if number % 5 == 4 else 16
-            m = step * -(-m // step) if product.turned[0] else m
+            m = step * -(-m // step) if product.transposed[0] else m
             shape = m, step * n, step * k
 
             def exact(*given: Any, product: Any = product) -> tuple[Any, ...]:

@@ -67,6 +67,15 @@ class GluonTile:
         return 65536 // self.programs
 
     @property
+    def accumulators(self) -> int:
+        """Registers of a consumer's thread that hold sums."""
+        return self.rows * self.columns // (32 * self.warps)
+
+    def consumer_registers(self, producer: int) -> int:
+        """Of a consumer's thread, beside a warpgroup that copies with so many a thread."""
+        return min(255, (self.owned - 128 * producer) // (32 * self.warps * self.turns))
+
+    @property
     def registers(self) -> int:
         """Of a thread on average, if several programs share a processor; else 0."""
         threads = 32 * (self.warps * self.turns + 4)  # copying warps come by four
@@ -81,7 +90,7 @@ class GluonPlan:
     tile: GluonTile
     left: TensorMap
     right: TensorMap
-    turned: tuple[bool, bool]  # does an operand run along its rows or columns, not along K?
+    transposed: tuple[bool, bool]  # is an operand contiguous along its rows or columns, not K?
     group: int  # rows of tiles that are walked together, so that they share columns in the cache
     registers: int  # of a producer's thread
     consuming: int  # of a consumer's, where there are two
@@ -115,9 +124,9 @@ def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) ->
     right = _tensor(problem, problem.right, (n, k), (tile.columns, tile.depth), table)
     if left is None or right is None or left[0].dtype != right[0].dtype:
         return None
-    turned = left[1], right[1]
+    transposed = left[1], right[1]
     plan = GluonPlan(
-        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers,
+        problem, tile, left[0], right[0], transposed, table.gluon_group, table.gluon_registers,
         table.gluon_stream_registers[0],
     )  # fmt: skip
     if streamed:
@@ -329,12 +338,12 @@ def _tensor(
     if load.op is not LOAD or load.arg[2] or load.dtype not in (bfloat16, float16):
         return None
     steps = dict(load.arg[1][1])
-    turned = steps.get(own) == 1 and steps.get(k) != 1
-    outer, inner = (k, own) if turned else (own, k)
-    blocks = (depth, side) if turned else (side, depth)
+    transposed = steps.get(own) == 1 and steps.get(k) != 1
+    outer, inner = (k, own) if transposed else (own, k)
+    blocks = (depth, side) if transposed else (side, depth)
     order = (*problem.batch, outer, inner)
     spec = _described(problem, load, load.dtype, order, blocks, table)
-    return None if spec is None else (spec, turned)
+    return None if spec is None else (spec, transposed)
 
 
 def best_split(plan: GluonPlan, table: GpuTable) -> int:
@@ -432,10 +441,8 @@ class GemmProgram(TileProgram):
         if not self.plan.stored:
             return []
         found, tile = [], self.plan.tile
-        threads = 32 * tile.warps * tile.turns
-        owned = (tile.owned - 128 * self.plan.registers) // threads
-        sums = tile.rows * tile.columns // (32 * tile.warps)
-        left = (min(owned, 255) - sums - self.table.gluon_epilogue_registers) // 2
+        free = tile.consumer_registers(self.plan.registers) - tile.accumulators
+        left = (free - self.table.gluon_epilogue_registers) // 2
         for load in sorted(read, key=lambda n: -len(self.free[n] & {self.m, self.n})):
             elements = tile.step // 4  # of a thread in a row of accumulators
             if self.free[load] >= {self.m, self.n}:
@@ -519,8 +526,8 @@ class GemmProgram(TileProgram):
 
     def _say_places(self, scope: Scope) -> None:
         """The places of some columns of a tile, in both layouts."""
-        turned = bool(self.plan.stored and _read_per_result(self.problem))
-        for self.coalesced in (False, True)[: 1 + turned]:
+        layouts = 2 if self.plan.stored and _read_per_result(self.problem) else 1
+        for self.coalesced in (False, True)[:layouts]:
             for axis in (self.m, self.n):
                 self._tile_axis(scope, axis, "")
         self.coalesced = False
@@ -690,8 +697,8 @@ class _Text:
     def _producer(self) -> list[str]:
         places = []
         batches = self.batches[:-1] if self.plan.steps else self.batches
-        for own, turned in zip(("om", "on"), self.plan.turned, strict=True):
-            pair = ("k", own) if turned else (own, "k")
+        for own, transposed in zip(("om", "on"), self.plan.transposed, strict=True):
+            pair = ("k", own) if transposed else (own, "k")
             places.append(f"[{', '.join([*batches, *pair])}]")
         given = ["d0", "d1", "ab", "bb", "empty", "ready", "tiles", *self.walk]
         copies = [
@@ -714,12 +721,12 @@ class _Text:
         given += ["turns", "W: gl.constexpr"] if tile.turns > 1 else []
         rows = tile.rows, tile.depth
         columns = tile.depth, tile.columns
-        turns = self.plan.turned[0], not self.plan.turned[1]
+        left, right = self.plan.transposed
         blocks = [
             f"{name}b.index(slot).reshape([{low}, {high}]).permute((1, 0))"
-            if turn
+            if permuted
             else f"{name}b.index(slot).reshape([{high}, {low}])"
-            for name, (high, low), turn in zip("ab", (rows, columns), turns, strict=True)
+            for name, (high, low), permuted in (("a", rows, left), ("b", columns, not right))
         ]
         across = tile.step // 8  # threads beside each other, with 8 columns each
         wide = f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"

@@ -34,8 +34,8 @@ def test_large_products_of_small_floats_take_it_in_one_launch(one: Any) -> None:
     (launch,) = launches(one, one.inputs(2048, 1024, 1024))
     assert launch.language == "gluon" and launch.grid == min(launch.grid, HOPPER.processors)
     assert launch.text.count("warpgroup_mma(") == 1 and launch.text.count("tma_load(") == 2
-    turns = launch.text.count(".permute((1, 0))")
-    assert turns == one.turned[0] + one.turned[1]
+    permuted = launch.text.count(".permute((1, 0))")
+    assert permuted == one.transposed[0] + one.transposed[1]
 
 
 def test_it_may_be_turned_off_by_the_table() -> None:
