@@ -1,11 +1,12 @@
-"""Training steps in bfloat16 on a GPU beside torch: `python -m bench.steps [names] [options]`.
+"""Training steps in bfloat16 on a GPU beside torch and JAX: `python -m bench.steps [names]`.
 
 ResNet-50 (batch 64 of 224 x 224, SGD with momentum) and GPT-2 small (8 x 1024 tokens, AdamW), said
-once to us and once to torch, from the same weights and batches: forward and loss under autocast,
+once to us, to torch and to JAX, from the same weights and batches: forward and loss under autocast,
 backward, update. Each system is a process of its own, so that memory and cold starts are its own:
-`ours`, `torch` (eager, channels last, fused optimiser), `compile` (torch.compile, with CUDA graphs)
-and `max` (max-autotune). Printed for each: seconds of the first call, milliseconds of a step
-(median of rounds of many steps between two waits), peak memory, and losses, which are compared.
+`ours`, `torch` (eager, channels last, fused optimiser), `compile` (torch.compile, with CUDA
+graphs), `max` (max-autotune) and `jax` (jitted, state donated, channels last, cuDNN's attention).
+Printed for each: seconds of the first call, milliseconds of a step (median of rounds of many steps
+between two waits), peak memory, and losses, which are compared.
 `--table joined_sums=True` chooses our kernels by other numbers than `GpuTable` has.
 `--curve 200` prints losses of so many steps instead, of which the last ones' mean is compared;
 `--tiny --device cpu` tries the script.
@@ -276,6 +277,33 @@ def torch_step(name: str, size: Size, device: str, how: str) -> Made:
     return run, wait, lambda: torch.cuda.max_memory_allocated() if device != "cpu" else 0
 
 
+def jax_step(name: str, size: Size, device: str) -> Made:
+    """The same in JAX."""
+    import jax
+
+    from bench.steps_jax import begin, stepping
+
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    step = stepping(name, size, RATES[name])
+    state = begin(weights(name, size))
+    given = [
+        [jax.device_put(x.transpose(0, 2, 3, 1) if x.ndim == 4 else x), jax.device_put(y)]
+        for x, y in batches(name, size)
+    ]
+
+    def run(number: int) -> Any:
+        nonlocal state
+        state, loss = step(state, *given[number % BATCHES])
+        return loss
+
+    def peak() -> int:
+        found: dict[str, int] | None = jax.local_devices()[0].memory_stats()
+        return found["peak_bytes_in_use"] if found else 0
+
+    return run, lambda: jax.block_until_ready(state), peak
+
+
 def measured(made: Made, steps: int, rounds: int) -> dict[str, Any]:
     """First call, steady steps, peak memory, losses."""
     run, wait, peak = made
@@ -358,7 +386,11 @@ def one(asked: argparse.Namespace) -> None:
     if asked.rate:
         RATES[name] = asked.rate
     size, device = sizes[name], asked.device
-    made = ours(name, size, device) if system == "ours" else torch_step(name, size, device, system)
+    others = {"ours": ours, "jax": jax_step}
+    if system in others:
+        made = others[system](name, size, device)
+    else:
+        made = torch_step(name, size, device, system)
     if asked.curve:
         print(json.dumps(curve(made, asked.curve)))
         return
@@ -377,7 +409,7 @@ def main() -> None:
     """The table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.steps")
     parser.add_argument("names", nargs="*", help="resnet50, gpt2 (both)")
-    parser.add_argument("--systems", default="ours,torch,compile")
+    parser.add_argument("--systems", default="ours,torch,compile,jax")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
