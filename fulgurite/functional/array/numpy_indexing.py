@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial, reduce
 from itertools import zip_longest
 from typing import Any
 
@@ -312,15 +313,15 @@ def _flat_index(data: Sequence[_Data], device: str | None) -> Node:
     nodes = [lift(d.index, device) for d in data]
     kind = _wide_enough(data, nodes)
     total: Node | None = None
-    inside: Node | None = None
+    inside: list[Node] = []
     for d, node in zip(data, nodes, strict=True):
         place = build.cast(places(node, d.size), kind)
         size = d.size if isinstance(d.size, int) else build.cast(d.size, kind)
-        fits = build.apply(AND, build.apply(LE, 0, place), build.apply(LT, place, size))
-        inside = fits if inside is None else build.apply(AND, inside, fits)
+        inside.append(build.apply(AND, build.apply(LE, 0, place), build.apply(LT, place, size)))
         total = place if total is None else build.apply(ADD, build.apply(MUL, total, size), place)
-    assert total is not None and inside is not None
-    return build.cast(build.where(inside, total, -1), kind)
+    assert total is not None
+    fits = reduce(partial(build.apply, AND), inside)
+    return build.cast(build.where(fits, total, -1), kind)
 
 
 def _wide_enough(data: Sequence[_Data], nodes: Sequence[Node]) -> DType:
