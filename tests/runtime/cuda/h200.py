@@ -42,7 +42,7 @@ from tests.runtime.cuda.on_gpu import (  # noqa: E402 (the path comes first)
 
 OUT = Path(os.environ.get("OUT") or tempfile.mkdtemp())
 STARTED = time.monotonic()
-CORES = os.cpu_count() or 4
+CORES = len(os.sched_getaffinity(0))
 RESERVE = 4.0  # seconds for the last words
 
 GRAPHS = """
