@@ -110,7 +110,7 @@ def _lowered_or_why_not(sink: Node, inputs: int) -> IndexKernel | CannotLower:
         with choosing(False):
             return _lowered(sink, inputs)
     except CannotLower as reason:
-        return reason
+        return CannotLower(*reason.args)  # the one that was raised holds every frame around it
 
 
 def lower_kernel(kernel: Kernel) -> Kernel:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
+import fulgurite as fg
 from fulgurite.core import build
 from fulgurite.core.dtype import DType, float32, float64, int32, uint8
 from fulgurite.core.node import Node, constant, constant_like, toposort
@@ -588,3 +591,17 @@ def test_a_kernel_of_variable_size_is_one_kernel_for_all_values() -> None:
         (item,) = scheduled(root).items
         kernels.add(item.kernel.body)
     assert len(kernels) == 1
+
+
+def test_a_kernel_without_index_notation_keeps_no_result_alive() -> None:
+    def graph() -> fg.Tensor:
+        trail: fg.Tensor = fg.scan(lambda c, x: (c * 0.75 + x, c), fg.ones(300), fg.ones((5, 300)))[
+            1
+        ]
+        return trail
+
+    lazy = graph()
+    node, made = weakref.ref(lazy.node), weakref.ref(lazy.realize().node)  # compiles, or finds it
+    del lazy
+    gc.collect()
+    assert node() is None and made() is None
