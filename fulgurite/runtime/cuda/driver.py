@@ -130,12 +130,12 @@ class _PoolProperties(ctypes.Structure):
 
 
 class Driver:
-    """The library, opened, with every function declared."""
+    """The library, opened, with every function declared; `devices` starts it."""
 
     def __init__(self, library: str | None = None) -> None:
         self.library = open_library((library,) if library else LIBRARIES, _no_driver)
         self.functions = declare(self.library, _FUNCTIONS, _old_driver)
-        self.call("cuInit", 0)
+        self.is_started = False
         self.version = self.number("cuDriverGetVersion")
         if self.version < LEAST_VERSION:
             major, minor = self.version // 1000, self.version % 1000 // 10
@@ -182,7 +182,10 @@ class Driver:
         return text.value.decode()
 
     def devices(self) -> int:
-        """How many GPUs there are."""
+        """How many GPUs there are; the driver is started if that was not asked before."""
+        if not self.is_started:
+            self.call("cuInit", 0)
+            self.is_started = True
         return self.number("cuDeviceGetCount")
 
 
@@ -204,15 +207,36 @@ class Properties(NamedTuple):
     shared: int  # bytes that a block may ask for
 
 
+def device_of(driver: Driver, ordinal: int) -> int:
+    """The driver's name of a GPU, which needs no context."""
+    count = driver.devices()
+    if not 0 <= ordinal < count:
+        raise NoCudaError(f"there is no GPU number {ordinal}", f"there are {count}")
+    return driver.number("cuDeviceGet", ordinal)
+
+
+def properties_of(driver: Driver, device: int) -> Properties:
+    """What a GPU is, which needs no context."""
+
+    def attribute(number: int) -> int:
+        return driver.number("cuDeviceGetAttribute", number, device)
+
+    name = ctypes.create_string_buffer(128)
+    driver.call("cuDeviceGetName", name, 128, device)
+    return Properties(
+        name.value.decode(),
+        driver.number("cuDeviceTotalMem_v2", device),
+        attribute(75) * 10 + attribute(76),
+        attribute(16),
+        attribute(97),
+    )
+
+
 class Context:
     """The primary context of a GPU, which other libraries of the process share."""
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
-        count = driver.devices()
-        if not 0 <= ordinal < count:
-            raise NoCudaError(f"there is no GPU number {ordinal}", f"there are {count}")
-        self.driver = driver
-        self.device = driver.number("cuDeviceGet", ordinal)
+        self.driver, self.device = driver, device_of(driver, ordinal)
         self.handle = driver.number("cuDevicePrimaryCtxRetain", self.device)
         self.use()
 
@@ -220,21 +244,9 @@ class Context:
         """Make it the calling thread's."""
         self.driver.call("cuCtxSetCurrent", self.handle)
 
-    def attribute(self, number: int) -> int:
-        """A property by the driver's number."""
-        return self.driver.number("cuDeviceGetAttribute", number, self.device)
-
     def properties(self) -> Properties:
         """What the GPU is."""
-        name = ctypes.create_string_buffer(128)
-        self.driver.call("cuDeviceGetName", name, 128, self.device)
-        return Properties(
-            name.value.decode(),
-            self.driver.number("cuDeviceTotalMem_v2", self.device),
-            self.attribute(75) * 10 + self.attribute(76),
-            self.attribute(16),
-            self.attribute(97),
-        )
+        return properties_of(self.driver, self.device)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all bytes."""

@@ -165,8 +165,11 @@ class Compilations:
 class KernelTable:
     """All functions that are loaded on one GPU."""
 
-    def __init__(self, driver: cuda.Driver, capability: int, key: str) -> None:
+    def __init__(
+        self, driver: cuda.Driver, capability: int, key: str, enter: Callable[[], None]
+    ) -> None:
         self.driver, self.capability, self.key = driver, capability, key
+        self.enter = enter  # waits for the context: kernels are compiled before there is one
         self.functions: dict[str, cuda.Function] = {}
         self.images: dict[str, tuple[bytes, dict[str, Any]]] = {}  # for those who ship code
         self.modules: list[cuda.Module] = []
@@ -247,6 +250,7 @@ class KernelTable:
         return True
 
     def _load(self, digest: str, image: bytes, about: dict[str, Any]) -> None:
+        self.enter()
         module = cuda.Module(self.driver, image)
         self.modules.append(module)
         self.images[digest] = image, {name: about[name] for name in ABOUT}

@@ -180,7 +180,7 @@ class FakeCudaDevice(cuda_device.CudaDevice):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.codegen = FakeGenerator(self.properties)
-        self.table = FakeTable(self.driver, self.properties.capability, "fake")
+        self.table = FakeTable(self.driver, self.properties.capability, "fake", self.enter)
 
     def expect_compiles(self) -> None:
         """Nothing is compiled."""

@@ -33,14 +33,14 @@ def kernel(x, y, n):
 
 def main() -> None:
     """Get ready, fork, and wait until nobody asks any more."""
-    package, paths, numbers, (plain, idle, young) = json.loads(sys.argv[1])
+    package, paths, numbers = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and hangs up
     sys.path[:] = paths
     around = ModuleType("fulgurite")
     around.__path__ = [package]
     sys.modules["fulgurite"] = around
     from fulgurite.codegen.cuda import source
-    from fulgurite.codegen.cuda.compilation import compiler
+    from fulgurite.codegen.cuda.compilation import compiler, tables
 
     compiler.load()
     pointers = [source.Argument(name, "*fp32", True, source.PARAM) for name in "xy"]
@@ -48,7 +48,7 @@ def main() -> None:
     compiler.compile_launch(first)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(young)  # what a text is parsed into mostly stays until it is compiled
+    gc.set_threshold(tables.YOUNG)  # what a text is parsed into mostly stays until it is compiled
     lines = [socket.socket(fileno=number) for number in numbers]
     for place, mine in enumerate(lines):
         if not os.fork():
@@ -56,7 +56,7 @@ def main() -> None:
                 if other is not mine:
                     other.close()
             with suppress(OSError, EOFError):
-                if place >= plain and not select.select([mine], [], [], idle)[0]:
+                if place >= tables.PLAIN and not select.select([mine], [], [], tables.IDLE)[0]:
                     compiler.load_gluon()
                 serve(mine, compiler.compile_launch)
             os._exit(0)
