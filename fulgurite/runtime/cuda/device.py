@@ -141,7 +141,8 @@ class CudaDevice(BaseDevice):
             made.callback(stream.close)
             pool = MemoryPool(context, stream)
             made.callback(pool.close)
-            words = []
+            words: list[CudaBuffer] = []
+            made.callback(words.clear)
             for nbytes in (256, FLAG_BYTES):
                 block = pool.take(nbytes)
                 words.append(CudaBuffer(block, block.address, nbytes))
@@ -551,6 +552,16 @@ class CudaDevice(BaseDevice):
         for number, code in zip(places, loaded, strict=True):
             found[number] = code
         return found
+
+    def compile_ahead(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
+        """Send texts to the compiler as the GPU wants them that tiles are chosen for.
+
+        Which this is may not be known yet: if it is another, they are rendered and compiled again.
+        """
+        with FORK_LOCK:
+            from ...codegen.cuda import generator
+        begun = [k for k in kernels if k.kind not in (*CONTROL, *HOST, KernelKind.LIBRARY)]
+        generator.compile_ahead(begun, over)
 
     @property
     def has_collectives(self) -> bool:

@@ -18,18 +18,12 @@ from weakref import ref
 
 import numpy as np
 
-from ..._lazy import FORK_LOCK
-from ...graph.ir.kernel_kind import KernelKind
 from ..cache import has_nothing
-from ..device_base import CONTROL, HOST
 from .memory import CudaBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
-
     from ...config import Options
     from ...core.op import Array
-    from ...graph.ir.kernel import Kernel
     from .device import CudaDevice
 
 ARRIVING_BYTES = 1 << 26  # of arrays that are kept meanwhile; more are waited for
@@ -146,16 +140,6 @@ class Waiting:
     def plans_first(self, options: Options) -> bool:
         """True if nothing is on disk: texts can be compiled while the driver starts."""
         return has_nothing(options)
-
-    def compile_ahead(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
-        """Send texts to the compiler as the GPU wants them that tiles are chosen for.
-
-        What it is is not known yet: if it is another, they are rendered and compiled again.
-        """
-        with FORK_LOCK:
-            from ...codegen.cuda import generator
-        begun = [k for k in kernels if k.kind not in (*CONTROL, *HOST, KernelKind.LIBRARY)]
-        generator.compile_ahead(begun, over)
 
 
 @cache
