@@ -52,24 +52,13 @@ POISON = 0xA5
 FLAG_BYTES = 4096  # of words by which programs of a launch wait for each other
 DLPACK_CUDA = 2
 BATCH = 4  # launches whose checks are looked at together
-_lock = threading.Lock()
 _threads = threading.local()  # the device whose context is current in each
-_driver: cuda.Driver | None = None
-
-
-def the_driver() -> cuda.Driver:
-    """libcuda, opened once and not started; `NoCudaError` says why it cannot be used."""
-    global _driver
-    with _lock:
-        if _driver is None:
-            _driver = cuda.Driver(os.environ.get("FULGURITE_LIBCUDA") or None)
-        return _driver
 
 
 def count() -> int:
     """How many GPUs there are; 0 without a driver."""
     try:
-        return the_driver().devices()
+        return cuda.the_driver().devices()
     except cuda.CudaError:
         return 0
 
@@ -111,7 +100,7 @@ class CudaDevice(BaseDevice):
 
     def __init__(self, name: str = "cuda") -> None:
         self.expect_compiles()  # while the driver starts, which takes as long
-        self.driver, self.name = the_driver(), name
+        self.driver, self.name = cuda.the_driver(), name
         self.launch_graph = self.driver.functions["cuGraphLaunch"]
         self._discarded: list[cuda.Graph | cuda.Pinned | Returned] = []
         self._lost = ""

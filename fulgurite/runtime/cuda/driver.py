@@ -9,8 +9,10 @@ back, in an order that the driver allows. Nothing here keeps state of its own bu
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,7 +137,7 @@ class Driver:
     def __init__(self, library: str | None = None) -> None:
         self.library = open_library((library,) if library else LIBRARIES, _no_driver)
         self.functions = declare(self.library, _FUNCTIONS, _old_driver)
-        self.is_started = False
+        self.is_started, self.starting = False, threading.Lock()
         self.version = self.number("cuDriverGetVersion")
         if self.version < LEAST_VERSION:
             major, minor = self.version // 1000, self.version % 1000 // 10
@@ -183,10 +185,45 @@ class Driver:
 
     def devices(self) -> int:
         """How many GPUs there are; the driver is started if that was not asked before."""
-        if not self.is_started:
-            self.call("cuInit", 0)
-            self.is_started = True
+        with self.starting:
+            if not self.is_started:
+                self.call("cuInit", 0)
+                self.is_started = True
         return self.number("cuDeviceGetCount")
+
+
+_opening = threading.Lock()
+_driver: Driver | None = None
+
+
+def the_driver() -> Driver:
+    """libcuda, opened once and not started; `NoCudaError` says why it cannot be used."""
+    global _driver
+    with _opening:
+        if _driver is None:
+            _driver = Driver(os.environ.get("FULGURITE_LIBCUDA") or None)
+        return _driver
+
+
+def start_ahead() -> None:
+    """Start the driver in a thread: that takes longer than importing what uses it."""
+    with suppress(CudaError):  # said by who uses it
+        threading.Thread(target=_start, args=(the_driver(),), name="fulgurite-driver").start()
+
+
+def _start(driver: Driver) -> None:
+    with suppress(CudaError):
+        driver.devices()
+
+
+def _after_fork() -> None:
+    global _opening
+    _opening = threading.Lock()
+    if _driver is not None:
+        _driver.starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _no_driver(problem: str) -> NoCudaError:

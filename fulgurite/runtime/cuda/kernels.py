@@ -12,7 +12,6 @@ import json
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +33,8 @@ from ..device import DeviceError
 from . import driver as cuda
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from ...codegen.cuda.compilation.compiler import Cubin
 
 ABOUT = ("symbol", "shared", "warps")  # what loading a cubin must know
@@ -133,6 +134,8 @@ class Compilations:
         """Compile one as soon as a thread is free."""
         if self._threads is None:
             with FORK_LOCK:
+                from concurrent.futures import ThreadPoolExecutor
+
                 from ...codegen.cuda.compilation import pool
             self._threads = ThreadPoolExecutor(pool.width())
         self.begun.add(digest)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.runtime.cuda import device as cuda_device
 from fulgurite.runtime.cuda import driver as cuda
 from fulgurite.runtime.cuda import start
 from fulgurite.runtime.cuda.memory import CudaBuffer
@@ -44,7 +43,7 @@ def cold(
         begun.set()
 
     monkeypatch.setattr(fake.FakeCudaDevice, "begun", note)
-    monkeypatch.setattr(cuda_device, "_driver", None)
+    monkeypatch.setattr(cuda, "_driver", None)
     library.fake_fail(b"", 0, 0)
     order(library)
     fg.clear_caches()  # plans of the device that was
