@@ -6,11 +6,14 @@ the array API standard, `tensor/torch_aliases.py` adds those of NumPy and torch.
 
 import builtins as _builtins
 import math as _math
+import os as _os
 import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+if _os.environ.get("FULGURITE_DEVICE", "cpu") != "cpu":
+    from . import _ahead as _ahead  # its compiler takes as long to start as all that follows
 from . import kernel as _kernel_package  # before the function of this name takes its place
 from . import random, tree
 from ._hints import surface as _surface

@@ -123,7 +123,8 @@ def _run(command: Any, arguments: argparse.Namespace) -> int:
     """Run a command on the store of the environment; warnings and errors become lines."""
     from ..config import from_environment
     from ..errors import CacheWarning, FulguriteError
-    from ..runtime.cache.disk import Store, cache_folder
+    from ..runtime.cache import cache_folder
+    from ..runtime.cache.disk import Store
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CacheWarning)

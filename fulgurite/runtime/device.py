@@ -29,6 +29,7 @@ from .recording import NOW, Recorder
 
 if TYPE_CHECKING:
     from ..codegen.common.api import CodeGenerator
+    from ..config import Options
     from ..graph.fusion.machine import MachineModel
     from ..graph.fusion.proposals import Source
 
@@ -391,6 +392,12 @@ class Device(Protocol):
 
     def compile_guarded(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> list[Executable]:
         """The same; those that write `over` inputs do nothing once a check of an index failed."""
+
+    def plans_first(self, options: Options) -> bool:
+        """True if plans are best made before the disk is asked for them, which has none."""
+
+    def compile_ahead(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
+        """Begin what `compile_guarded` will be asked for."""
 
     def trace(self, kernel: Kernel, observe: Observe) -> None:
         """Run the passes of a kernel for an observer."""

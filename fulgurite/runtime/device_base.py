@@ -39,6 +39,7 @@ from .step_executor import StepCode, StepExecutor, concrete
 
 if TYPE_CHECKING:
     from ..codegen.common.api import CodeGenerator
+    from ..config import Options
     from ..graph.fusion.machine import MachineModel
     from ..graph.fusion.proposals import Source
 
@@ -240,6 +241,13 @@ class BaseDevice:
     def compile_guarded(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> list[Executable]:
         """Checks are known to be good before anything is written over."""
         return self.compile(kernels)
+
+    def plans_first(self, options: Options) -> bool:
+        """False: whatever there is on disk, it can be asked at once."""
+        return False
+
+    def compile_ahead(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
+        """Nothing: code is made when it is asked for."""
 
     def step_code(self, kernel: Kernel) -> StepCode:
         """Loops, choices and host functions run from here, all others on the device."""

@@ -68,7 +68,7 @@ from ..graph.passes.split_reduce import split_reduce
 from ..graph.passes.ungroup_broadcast import ungroup_broadcast
 from ..graph.tiny import is_tiny, is_tiny_as_built, whole
 from .device import get_device
-from .plan import Plan, compile_schedule, lay_out, link_compiled
+from .plan import LaidOut, Plan, compile_schedule, lay_out, link_compiled, written_over
 from .plan_key import has_patterns, is_searched, may_be_tiny, may_run_as_built
 
 if TYPE_CHECKING:
@@ -282,24 +282,36 @@ COMPILATION = PIPELINE[len(passes_up_to(PIPELINE, "lower")) :]  # of kernels in 
 
 
 def run_pipeline(
-    value: Node | Schedule, context: Context, passes: Sequence[Pass] = PIPELINE,
+    value: Node | Schedule | LaidOut, context: Context, passes: Sequence[Pass] = PIPELINE,
     observe: Observe | None = None, seconds: dict[str, float] | None = None,
 ) -> Any:  # fmt: skip
-    """What the passes make of a graph, or of a schedule that somebody else made."""
+    """What the passes make of a graph, or of a schedule that somebody else made or laid out."""
     context = context._replace(scratch=Scratch(context.donated))
     level = TENSOR if isinstance(value, Node) else SCHEDULE
+    level = LAID_OUT if isinstance(value, LaidOut) else level
     if context.options.verify:
         level.verify(value, "restore")
     watch = Watch.of(context.options, observe)
     return run_passes(value, context, passes, watch, level, seconds)
 
 
-def planned(sink: Node, context: Context) -> tuple[Plan, dict[str, float]]:
+def planned(value: Node | LaidOut, context: Context) -> tuple[Plan, dict[str, float]]:
     """The plan of a graph, and how long each pass took."""
     seconds: dict[str, float] = {}
-    plan = run_pipeline(sink, context, PIPELINE, None, seconds)
+    plan = run_pipeline(value, context, PIPELINE, None, seconds)
     assert isinstance(plan, Plan)
     return plan, seconds
+
+
+def compiled_ahead(sink: Node, context: Context) -> LaidOut:
+    """A graph planned up to its code, which its device has begun to compile."""
+    laid_out = run_pipeline(sink, context, BEFORE_COMPILE)
+    assert isinstance(laid_out, LaidOut)
+    schedule = laid_out.schedule
+    get_device(context.device).compile_ahead(
+        [item.kernel for item in schedule.items], written_over(schedule)
+    )
+    return laid_out
 
 
 def compiled(schedule: Schedule, options: Options, device: str) -> Plan:

@@ -101,14 +101,18 @@ def lay_out(schedule: Schedule, device: str) -> LaidOut:
     return LaidOut(schedule, plan_memory(schedule, get_device(device).align))
 
 
+def written_over(schedule: Schedule) -> Set[Kernel]:
+    """The kernels that write over inputs."""
+    taken = {slot for slot, _ in schedule.aliases}
+    return frozenset([item.kernel for item in schedule.items if taken & {*item.writes}])
+
+
 def compile_schedule(laid_out: LaidOut, device: str) -> Compiled:
     """Kernels through the kernel cache."""
     schedule, layout = laid_out
-    taken = {slot for slot, _ in schedule.aliases}
-    over = frozenset([item.kernel for item in schedule.items if taken & {*item.writes}])
     try:
         kernels = compile_kernels(
-            [item.kernel for item in schedule.items], get_device(device), over
+            [item.kernel for item in schedule.items], get_device(device), written_over(schedule)
         )
     except CompilerError as problem:  # an item knows its lines, a kernel alone does not
         item = next((i for i in schedule.items if i.kernel is problem.kernel), None)

@@ -45,7 +45,7 @@ from .donation import NOTHING, assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
-from .plan import KERNELS, Plan, plan_of_host_step
+from .plan import KERNELS, LaidOut, Plan, plan_of_host_step
 from .plan_key import cache_key, has_patterns, may_run_as_built
 from .recording import HISTORY, note
 from .sizes.recent import RECENT, Expected
@@ -252,12 +252,15 @@ def _found_or_made(
     """A graph's plan from the disk, or made now and kept there for the next process."""
     if normal.values and any([type(n) is Node for node in normal.nodes for n in node.shape]):
         return compile_graph(normal, device, options, lifted, donated)
+    ahead = None
+    if get_device(device).plans_first(options) and not normal.values:
+        ahead = _compiled_ahead(normal, device, options, lifted, donated)
     kept = kept_plans(device, options, normal)
     key = None  # functions of the user have no name that another process knows
     if kept is not None and not has_patterns(options):
         key = kept.key(normal, lifted, device, options, donated)
     if kept is None or key is None:
-        return compile_graph(normal, device, options, lifted, donated)
+        return compile_graph(normal, device, options, lifted, donated, ahead)
     start = time.perf_counter()
     with kept.look(key, normal) as plan:
         if plan is not None:
@@ -266,16 +269,28 @@ def _found_or_made(
         of_many = _of_kept_sizes(normal, device, options, donated) if kept.has_sized else None
         if of_many is not None:
             return of_many
-        found = compile_graph(normal, device, options, lifted, donated)
+        found = compile_graph(normal, device, options, lifted, donated, ahead)
         kept.keep(key, found.plan, normal)
         return found
 
 
+def _compiled_ahead(
+    normal: Normal, device: str, options: Options, lifted: dict[int, DType],
+    donated: Donated,
+) -> LaidOut:  # fmt: skip
+    """Plan a graph before its key is known, which nothing is kept under: its code is under way."""
+    value = restore(normal.structure, normal.constants, lifted, normal.nodes)
+    with FORK_LOCK:
+        from .pipeline import Context, compiled_ahead
+    context = Context(options, device, len(normal.buffers) + len(lifted), donated)
+    return compiled_ahead(value, context)
+
+
 def compile_graph(
     normal: Normal, device: str, options: Options, lifted: dict[int, DType],
-    donated: Donated = (),
+    donated: Donated = (), ahead: LaidOut | None = None,
 ) -> Compiled:  # fmt: skip
-    """Run the stages on the graph that a key describes."""
+    """Run the stages on the graph that a key describes, or those that are left."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
     inputs = len(normal.buffers) + len(lifted)
     unwatched = not (options.verify or options.log)
@@ -295,7 +310,7 @@ def compile_graph(
         if symbolic is not None:
             seconds = {"sizes": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, symbolic, seconds)
-    plan, seconds = planned(value, context)
+    plan, seconds = planned(value if ahead is None else ahead, context)
     return Compiled(normal.constants, lifted, plan, seconds)
 
 

@@ -45,7 +45,7 @@ from ..graph.fusion.providers import Timing
 from ..graph.ir.kernel import Item, Kernel, Schedule, Slot, params_of
 from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.queries import elements
-from .cache.disk import cache_folder
+from .cache import cache_folder
 from .device import MemoryLimitError, get_device
 from .pipeline import compiled
 from .plan import Plan

@@ -6,10 +6,12 @@ loaded when a text must be compiled: plans that come from the disk need none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import FORK_LOCK
@@ -18,8 +20,9 @@ from ...core.passes import Observe, Pass, Watch
 from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
+from ...graph.ir.reshape_groups import CannotLower
 from . import tiling
-from .source import KernelSource
+from .source import KernelSource, Launch
 
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
@@ -35,6 +38,20 @@ def load_compiler_ahead() -> None:
         with FORK_LOCK:
             from .compilation import compiler
         compiler.load_ahead()
+
+
+def compile_ahead(kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
+    """Have the texts of kernels compiled for the GPU that the table of tiles is for."""
+    capability = tiling.HOPPER.capability
+    codegen = CudaCodeGenerator(SimpleNamespace(properties=SimpleNamespace(capability=capability)))
+    launches: list[Launch] = []
+    for kernel in dict.fromkeys(kernels):
+        with suppress(CannotLower):  # the host runs it
+            made = codegen.guarded(kernel) if kernel in over else codegen.render(kernel)
+            launches += made.launches
+    with FORK_LOCK:
+        from .compilation import pool
+    pool.begin(launches, capability)
 
 
 def triton_version() -> str:
@@ -60,8 +77,13 @@ class CudaCodeGenerator:
 
     language = "triton"
 
-    def __init__(self, properties: Any) -> None:
-        self.properties = properties
+    def __init__(self, gpu: Any) -> None:
+        self.gpu = gpu  # whose properties are known when the driver has started
+
+    @property
+    def properties(self) -> Any:
+        """What the GPU is."""
+        return self.gpu.properties
 
     @cached_property
     def key(self) -> str:

@@ -156,10 +156,6 @@ class GpuTable:
         return self.many * self.enough
 
 
-MOST_COMPILERS = 16  # processes of the host that compile at the same time
-# those of them that wait for a text without Gluon, the seconds after which the others load it (a
-# graph is being planned), and the objects of a text between two collections of garbage
-COMPILERS = 2, 0.02, 50_000
 HOPPER = GpuTable()
 TF32 = replace(HOPPER, dot_precision="tf32")
 

@@ -18,7 +18,6 @@ import errno
 import os
 import re
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +27,7 @@ from ...core.context import Table
 from ...core.digest import blake2b
 from ...core.lazy_named_tuple import NamedTuple
 from ...errors import ArgumentError
+from . import cache_folder
 from .disk_index import Index, Untrusted, distrust
 
 if TYPE_CHECKING:
@@ -47,19 +47,6 @@ HEX = re.compile(r"[0-9a-f]{8,128}")
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 _NOT_FILES = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a folder", errno.ENXIO: "a socket"}
-
-
-def cache_folder(chosen: str = "") -> str:
-    """Where compiled code is kept: the chosen folder, or the platform's cache folder."""
-    if chosen:
-        return os.path.abspath(os.path.expanduser(chosen))
-    if sys.platform != "linux":  # where the import costs 10 ms and gives the answer below
-        with suppress(ImportError):
-            import platformdirs
-
-            return str(platformdirs.user_cache_dir("fulgurite", appauthor=False))
-    base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
-    return os.path.join(base, "fulgurite")
 
 
 def store_for(options: Options) -> Store | None:

@@ -4,6 +4,9 @@ from ..device import Device, register_device
 
 
 def _start(name: str) -> Device:
+    from . import driver
+
+    driver.start_ahead()
     from .device import CudaDevice
 
     return CudaDevice(name)

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from ..._lazy import FORK_LOCK
 from ...config import current
-from ...core.dtype import DType
+from ...core.dtype import DType, dtype_of
 from ...core.node import Node
 from ...core.op import Array
 from ...core.ranks import local_rank
@@ -29,7 +29,7 @@ from ...graph.ir.kernel import Kernel, Schedule, is_collective
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
-from ..cache.disk import cache_folder
+from ..cache import has_nothing
 from ..device import Buffer, Device, DeviceError, Executable, Executor, MemoryLimitError
 from ..device_base import CONTROL, HOST, BaseDevice
 from ..recording import Recorder
@@ -38,6 +38,7 @@ from . import driver as cuda
 from .kernels import CudaKernel, KernelTable
 from .memory import BorrowedBlock, CudaBuffer, MemoryPool
 from .staging import STAGED_BYTES, Staging
+from .start import Start
 
 if TYPE_CHECKING:
     from ...codegen.cuda.source import KernelSource
@@ -51,35 +52,15 @@ POISON = 0xA5
 FLAG_BYTES = 4096  # of words by which programs of a launch wait for each other
 DLPACK_CUDA = 2
 BATCH = 4  # launches whose checks are looked at together
-_lock = threading.Lock()
 _threads = threading.local()  # the device whose context is current in each
-_driver: cuda.Driver | None = None
-
-
-def the_driver() -> cuda.Driver:
-    """libcuda, opened once; `NoCudaError` says why it cannot be used."""
-    global _driver
-    with _lock:
-        if _driver is None:
-            _driver = cuda.Driver(os.environ.get("FULGURITE_LIBCUDA") or None)
-        return _driver
 
 
 def count() -> int:
     """How many GPUs there are; 0 without a driver."""
     try:
-        return the_driver().devices()
+        return cuda.the_driver().devices()
     except cuda.CudaError:
         return 0
-
-
-def _is_empty(folder: str) -> bool:
-    """True if nothing is in a folder, or it is not there."""
-    try:
-        with os.scandir(folder) as found:
-            return next(found, None) is None
-    except OSError:
-        return True
 
 
 # A launch of which it is not known yet whether its indices were inside: its `ErrorWords`, its
@@ -109,35 +90,64 @@ class CudaDevice(BaseDevice):
     guards_writes = True
     keeps_addresses = True  # they are in its graphs
 
+    properties: cuda.Properties  # there when the driver has started, as is `dlpack`
+    context: cuda.Context  # this and all that follows: when there is a context
+    stream: cuda.Stream
+    pool: MemoryPool
+    lock: CudaBuffer
+    flags: CudaBuffer
+    _mark: cuda.Event
+
     def __init__(self, name: str = "cuda") -> None:
         self.expect_compiles()  # while the driver starts, which takes as long
-        self.driver = the_driver()
-        given = name.partition(":")[2]
-        member = int(given) if given else local_rank() % max(1, self.driver.devices())
-        self.name, self.dlpack = name, (DLPACK_CUDA, member)
+        self.driver, self.name = cuda.the_driver(), name
         self.launch_graph = self.driver.functions["cuGraphLaunch"]
-        self.context = cuda.Context(self.driver, member)
-        self.properties = self.context.properties()
         self._discarded: list[cuda.Graph | cuda.Pinned | Returned] = []
-        _threads.device = self
         self._lost = ""
-        self.stream = cuda.Stream(self.driver)
-        self.pool = MemoryPool(self.context, self.stream)
-        self.pool.reclaim = self._reclaim
         self.programs: weakref.WeakSet[Any] = weakref.WeakSet()
         self.interpreted: list[str] = []
         self.times: StreamTimes | None = None  # while somebody records
-        self.lock = self.taken_zero(256)
-        self.flags = self.taken_zero(FLAG_BYTES)
         self.unchecked: list[Unchecked] = []
         self._settling = threading.RLock()
-        self._mark = cuda.Event(self.driver)
-        os.register_at_fork(after_in_child=self._after_fork)
+        self.start = Start(self)
+        os.register_at_fork(before=self.start.join, after_in_child=self._after_fork)
+
+    def start_driver(self) -> None:
+        """Find out what the GPU is: the first thing that `Start` does."""
+        given = self.name.partition(":")[2]
+        member = int(given) if given else local_rank() % max(1, self.driver.devices())
+        gpu = cuda.device_of(self.driver, member)
+        found = cuda.properties_of(self.driver, gpu)
+        vars(self).update(properties=found, dlpack=(DLPACK_CUDA, member))
+
+    def make_context(self) -> None:
+        """Make the context current in this thread, a stream and memory: all of it or nothing."""
+        driver = self.driver
+        with ExitStack() as made:
+            context = cuda.Context(driver, vars(self)["dlpack"][1])
+            made.callback(context.close)
+            stream = cuda.Stream(driver)
+            made.callback(stream.close)
+            pool = MemoryPool(context, stream)
+            made.callback(pool.close)
+            words: list[CudaBuffer] = []
+            made.callback(words.clear)
+            for nbytes in (256, FLAG_BYTES):
+                block = pool.take(nbytes)
+                words.append(CudaBuffer(block, block.address, nbytes))
+                cuda.fill(driver, block.address, 0, nbytes, stream)
+            mark = cuda.Event(driver)
+            made.pop_all()
+        pool.reclaim = self._reclaim
+        lock, flags = words
+        vars(self).update(
+            context=context, stream=stream, pool=pool, lock=lock, flags=flags, _mark=mark
+        )
+        _threads.device = self
 
     def expect_compiles(self) -> None:
         """Load the compiler meanwhile, if there is nothing on disk that could be used instead."""
-        options = current()
-        if not options.disk_cache or _is_empty(cache_folder(options.cache_dir)):
+        if has_nothing(current()):
             with FORK_LOCK:
                 from ...codegen.cuda import generator
             generator.load_compiler_ahead()
@@ -145,7 +155,9 @@ class CudaDevice(BaseDevice):
     def _after_fork(self) -> None:
         global _threads
         _threads = threading.local()
-        self._lost = "this process is a fork of one that used the GPU"
+        self.start.after_fork()
+        if self.start.is_done:
+            self._lost = "this process is a fork of one that used the GPU"
 
     def enter(self) -> None:
         """Make the GPU the calling thread's; an error in a forked process."""
@@ -226,12 +238,6 @@ class CudaDevice(BaseDevice):
 
     # --- memory ----------------------------------------------------------------------------------
 
-    def taken_zero(self, nbytes: int) -> CudaBuffer:
-        """Memory of zeros."""
-        made = self.taken(nbytes)
-        self.fill(made, 0)
-        return made
-
     def taken(self, nbytes: int) -> CudaBuffer:
         """Memory for so many bytes."""
         self.enter()
@@ -269,13 +275,19 @@ class CudaDevice(BaseDevice):
 
     def from_host(self, array: Array, share: bool = False) -> Buffer:
         """A copy of an array's values; large ones are copied while kernels run."""
+        return self.copied_in(array)
+
+    def copied_in(self, array: Array) -> CudaBuffer:
+        """A copy of an array's values in memory of the GPU."""
         if array.nbytes >= STAGED_BYTES:
             self.enter()
             with self._timed("to the device", array.nbytes):
                 made = self.copies.put(np.ascontiguousarray(array))
             if made is not None:
                 return made
-        return super().from_host(array, share)
+        made = self.allocate(array.shape, dtype_of(array.dtype))
+        self.copy_in(np.ascontiguousarray(array), made)
+        return made
 
     def copy_in(self, host: Array, to: Buffer) -> None:
         """Values of a contiguous host array; pageable memory is staged before this returns."""
@@ -437,13 +449,13 @@ class CudaDevice(BaseDevice):
         """Triton for this GPU."""
         with FORK_LOCK:
             from ...codegen.cuda import generator
-        return generator.CudaCodeGenerator(self.properties)
+        return generator.CudaCodeGenerator(self)
 
     @cached_property
     def table(self) -> KernelTable:
         """The functions that are loaded."""
-        self.enter()
-        return KernelTable(self.driver, self.properties.capability, self.codegen.key)
+        capability, key = self.properties.capability, self.codegen.key
+        return KernelTable(self.driver, capability, key, self.enter)
 
     # --- products of a vendor's library ----------------------------------------------------------
 
@@ -494,8 +506,8 @@ class CudaDevice(BaseDevice):
         return found
 
     def code_key(self) -> Hashable:
-        """Code depends on the kernel, the GPU and how exact products are."""
-        return self.properties.capability, current().matmul_precision
+        """Code for this GPU depends on the kernel and how exact products are."""
+        return current().matmul_precision
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Machine code for kernels; those that have none run on the host."""
@@ -503,7 +515,6 @@ class CudaDevice(BaseDevice):
 
     def compile_guarded(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> list[Executable]:
         """The same; those that write over inputs look at the lock before."""
-        self.enter()
         found: list[Executable] = [None] * len(kernels)
         places: list[int] = []  # of those that were rendered
 
@@ -530,6 +541,16 @@ class CudaDevice(BaseDevice):
         for number, code in zip(places, loaded, strict=True):
             found[number] = code
         return found
+
+    def compile_ahead(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
+        """Send texts to the compiler as the GPU wants them that tiles are chosen for.
+
+        Which this is may not be known yet: if it is another, they are rendered and compiled again.
+        """
+        with FORK_LOCK:
+            from ...codegen.cuda import generator
+        begun = [k for k in kernels if k.kind not in (*CONTROL, *HOST, KernelKind.LIBRARY)]
+        generator.compile_ahead(begun, over)
 
     @property
     def has_collectives(self) -> bool:
@@ -575,6 +596,7 @@ class CudaDevice(BaseDevice):
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """Segments of kernels, which are graphs from the second run on."""
+        self.enter()
         with FORK_LOCK:
             from . import executor
         program = executor.CudaProgram

@@ -9,8 +9,10 @@ back, in an order that the driver allows. Nothing here keeps state of its own bu
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,12 +132,12 @@ class _PoolProperties(ctypes.Structure):
 
 
 class Driver:
-    """The library, opened, with every function declared."""
+    """The library, opened, with every function declared; `devices` starts it."""
 
     def __init__(self, library: str | None = None) -> None:
         self.library = open_library((library,) if library else LIBRARIES, _no_driver)
         self.functions = declare(self.library, _FUNCTIONS, _old_driver)
-        self.call("cuInit", 0)
+        self.is_started, self.starting = False, threading.Lock()
         self.version = self.number("cuDriverGetVersion")
         if self.version < LEAST_VERSION:
             major, minor = self.version // 1000, self.version % 1000 // 10
@@ -182,8 +184,46 @@ class Driver:
         return text.value.decode()
 
     def devices(self) -> int:
-        """How many GPUs there are."""
+        """How many GPUs there are; the driver is started if that was not asked before."""
+        with self.starting:
+            if not self.is_started:
+                self.call("cuInit", 0)
+                self.is_started = True
         return self.number("cuDeviceGetCount")
+
+
+_opening = threading.Lock()
+_driver: Driver | None = None
+
+
+def the_driver() -> Driver:
+    """libcuda, opened once and not started; `NoCudaError` says why it cannot be used."""
+    global _driver
+    with _opening:
+        if _driver is None:
+            _driver = Driver(os.environ.get("FULGURITE_LIBCUDA") or None)
+        return _driver
+
+
+def start_ahead() -> None:
+    """Start the driver in a thread: that takes longer than importing what uses it."""
+    with suppress(CudaError):  # said by who uses it
+        threading.Thread(target=_start, args=(the_driver(),), name="fulgurite-driver").start()
+
+
+def _start(driver: Driver) -> None:
+    with suppress(CudaError):
+        driver.devices()
+
+
+def _after_fork() -> None:
+    global _opening
+    _opening = threading.Lock()
+    if _driver is not None:
+        _driver.starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _no_driver(problem: str) -> NoCudaError:
@@ -204,15 +244,36 @@ class Properties(NamedTuple):
     shared: int  # bytes that a block may ask for
 
 
+def device_of(driver: Driver, ordinal: int) -> int:
+    """The driver's name of a GPU, which needs no context."""
+    count = driver.devices()
+    if not 0 <= ordinal < count:
+        raise NoCudaError(f"there is no GPU number {ordinal}", f"there are {count}")
+    return driver.number("cuDeviceGet", ordinal)
+
+
+def properties_of(driver: Driver, device: int) -> Properties:
+    """What a GPU is, which needs no context."""
+
+    def attribute(number: int) -> int:
+        return driver.number("cuDeviceGetAttribute", number, device)
+
+    name = ctypes.create_string_buffer(128)
+    driver.call("cuDeviceGetName", name, 128, device)
+    return Properties(
+        name.value.decode(),
+        driver.number("cuDeviceTotalMem_v2", device),
+        attribute(75) * 10 + attribute(76),
+        attribute(16),
+        attribute(97),
+    )
+
+
 class Context:
     """The primary context of a GPU, which other libraries of the process share."""
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
-        count = driver.devices()
-        if not 0 <= ordinal < count:
-            raise NoCudaError(f"there is no GPU number {ordinal}", f"there are {count}")
-        self.driver = driver
-        self.device = driver.number("cuDeviceGet", ordinal)
+        self.driver, self.device = driver, device_of(driver, ordinal)
         self.handle = driver.number("cuDevicePrimaryCtxRetain", self.device)
         self.use()
 
@@ -220,21 +281,9 @@ class Context:
         """Make it the calling thread's."""
         self.driver.call("cuCtxSetCurrent", self.handle)
 
-    def attribute(self, number: int) -> int:
-        """A property by the driver's number."""
-        return self.driver.number("cuDeviceGetAttribute", number, self.device)
-
     def properties(self) -> Properties:
         """What the GPU is."""
-        name = ctypes.create_string_buffer(128)
-        self.driver.call("cuDeviceGetName", name, 128, self.device)
-        return Properties(
-            name.value.decode(),
-            self.driver.number("cuDeviceTotalMem_v2", self.device),
-            self.attribute(75) * 10 + self.attribute(76),
-            self.attribute(16),
-            self.attribute(97),
-        )
+        return properties_of(self.driver, self.device)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all bytes."""

@@ -12,7 +12,6 @@ import json
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +33,8 @@ from ..device import DeviceError
 from . import driver as cuda
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from ...codegen.cuda.compilation.compiler import Cubin
 
 ABOUT = ("symbol", "shared", "warps")  # what loading a cubin must know
@@ -133,6 +134,8 @@ class Compilations:
         """Compile one as soon as a thread is free."""
         if self._threads is None:
             with FORK_LOCK:
+                from concurrent.futures import ThreadPoolExecutor
+
                 from ...codegen.cuda.compilation import pool
             self._threads = ThreadPoolExecutor(pool.width())
         self.begun.add(digest)
@@ -165,8 +168,11 @@ class Compilations:
 class KernelTable:
     """All functions that are loaded on one GPU."""
 
-    def __init__(self, driver: cuda.Driver, capability: int, key: str) -> None:
+    def __init__(
+        self, driver: cuda.Driver, capability: int, key: str, enter: Callable[[], None]
+    ) -> None:
         self.driver, self.capability, self.key = driver, capability, key
+        self.enter = enter  # waits for the context: kernels are compiled before there is one
         self.functions: dict[str, cuda.Function] = {}
         self.images: dict[str, tuple[bytes, dict[str, Any]]] = {}  # for those who ship code
         self.modules: list[cuda.Module] = []
@@ -247,6 +253,7 @@ class KernelTable:
         return True
 
     def _load(self, digest: str, image: bytes, about: dict[str, Any]) -> None:
+        self.enter()
         module = cuda.Module(self.driver, image)
         self.modules.append(module)
         self.images[digest] = image, {name: about[name] for name in ABOUT}

@@ -82,7 +82,8 @@ class BorrowedBlock:
 class CudaBuffer:
     """A value in a block."""
 
-    __slots__ = ("__weakref__", "address", "block", "nbytes")
+    __slots__ = ("__weakref__", "address", "arrival", "block", "nbytes")
+    arrival: Any  # of one that is still on the host: `start.ArrivingBuffer`
 
     def __init__(self, block: Block | BorrowedBlock, address: int, nbytes: int) -> None:
         self.block, self.address, self.nbytes = block, address, nbytes
@@ -220,6 +221,11 @@ class MemoryPool:
             self.stream.synchronize()
             self.driver_pool.trim()
         return freed
+
+    def close(self) -> None:
+        """Give all of it back to the driver, as far as nobody holds it."""
+        self.empty()
+        self.driver_pool.close()
 
     def stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Bytes and blocks, as every device counts them."""

@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from . import driver as cuda
 from .cublaslt import CublasError, CublasLt
-from .device import the_driver
 
 COPIED_BYTES = 1 << 28
 COPIES = 8
@@ -20,7 +19,7 @@ COPIES = 8
 def summary() -> list[str]:
     """What can be said of each GPU."""
     try:
-        driver = the_driver()
+        driver = cuda.the_driver()
         count = driver.devices()
     except cuda.CudaError as problem:
         return [f"not here: {problem.what}"]

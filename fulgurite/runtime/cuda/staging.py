@@ -41,7 +41,7 @@ class Staging:
     def __init__(self, device: CudaDevice) -> None:
         self.device, self.driver, self.pool = device, device.driver, device.pool
         self.stream = cuda.Stream(self.driver)
-        self.slots = [Slot(self.driver) for _ in range(SLOTS)]
+        self.slots: list[Slot] = []  # made as they are needed: pinning takes its time
         self.turn = 0
         self.marks: dict[int, cuda.Event] = {}  # of each block, by its address
         self.released: list[tuple[int, int]] = []  # by the garbage collector: no call of the driver
@@ -67,6 +67,8 @@ class Staging:
         """Where chunks begin, slots whose last copy is done, and how long chunks are."""
         start = 0
         while start < nbytes:
+            if self.turn == len(self.slots):
+                self.slots.append(Slot(self.driver))
             slot = self.slots[self.turn]
             self.turn = (self.turn + 1) % SLOTS
             if slot.used:

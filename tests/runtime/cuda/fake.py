@@ -14,8 +14,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,6 @@ class FakeGenerator:
 
     language = "triton"
     key = "fake"
-
-    def __init__(self, properties: Any) -> None:
-        self.properties = properties
 
     @property
     def machine(self) -> Any:
@@ -177,13 +175,24 @@ _run_from_c = CALLBACK(_run)
 class FakeCudaDevice(cuda_device.CudaDevice):
     """The CUDA device with named kernels."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.codegen = FakeGenerator(self.properties)
-        self.table = FakeTable(self.driver, self.properties.capability, "fake")
+    begun: Callable[[Sequence[Kernel]], object] = len  # who looks at what is compiled ahead
+
+    @cached_property
+    def codegen(self) -> Any:  # type: ignore[override]
+        """Names in the place of texts."""
+        return FakeGenerator()
+
+    @cached_property
+    def table(self) -> Any:
+        """Names in the place of machine code."""
+        return FakeTable(self.driver, self.properties.capability, "fake", self.enter)
 
     def expect_compiles(self) -> None:
         """Nothing is compiled."""
+
+    def compile_ahead(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
+        """Say which kernels would be."""
+        type(self).begun(kernels)
 
     def load_code(self, kernel: Kernel, dumped: Any) -> Any:
         """Learn the name of a kernel that another process made."""

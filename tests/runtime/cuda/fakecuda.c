@@ -7,7 +7,10 @@
    values of the arguments. An image begins with how many arguments its kernel has.
    `fake_cost` says what kernels and a library's products take by the clock of events.
    `fake_idle(1)` leaves out what graphs do: their launches are counted and cost next to nothing, so
-   that the host's own time can be measured. */
+   that the host's own time can be measured.
+   `fake_hold(name)` lets no call of a function return until `fake_hold("")`; `fake_order` writes the
+   names of the first calls, in order. FAKE_CUDA_SLEEPS ("cuInit=150000 ...") says how many
+   microseconds calls take. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,8 +21,37 @@
 static char fail_name[64];
 static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, calls, idle, maps, beside, version = 13000;
 
+static char hold_name[64], order[8192];
+static size_t order_length;
+static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER, hold_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hold_over = PTHREAD_COND_INITIALIZER;
+
+void fake_hold(const char *name) {
+  pthread_mutex_lock(&hold_lock);
+  strncpy(hold_name, name, 63);
+  pthread_cond_broadcast(&hold_over);
+  pthread_mutex_unlock(&hold_lock);
+}
+void fake_order(char *out, size_t most) { /* and begin anew */
+  pthread_mutex_lock(&order_lock);
+  strncpy(out, order, most); order_length = 0; order[0] = 0;
+  pthread_mutex_unlock(&order_lock);
+}
+static void take_time(const char *name) {
+  size_t length = strlen(name);
+  pthread_mutex_lock(&order_lock);
+  if (order_length + length + 2 < sizeof order)
+    order_length += sprintf(order + order_length, "%s ", name);
+  pthread_mutex_unlock(&order_lock);
+  pthread_mutex_lock(&hold_lock);
+  while (!strcmp(name, hold_name)) pthread_cond_wait(&hold_over, &hold_lock);
+  pthread_mutex_unlock(&hold_lock);
+  const char *sleeps = getenv("FAKE_CUDA_SLEEPS"), *found = sleeps ? strstr(sleeps, name) : 0;
+  if (found && found[length] == '=') usleep(atoi(found + length + 1));
+}
+
 static int failing(const char *name) {
-  calls++;
+  calls++; take_time(name);
   if (!fail_code || strcmp(name, fail_name)) return 0;
   return fail_after-- > 0 ? 0 : fail_code;
 }

@@ -660,7 +660,7 @@ def test_a_page_has_ptx_and_sass_or_says_what_is_missing(
 ) -> None:
     x = fg.Tensor(np.ones((4, 256), np.float32)) * 1
     pending = fg.exp(x) * 3.0
-    monkeypatch.setattr(gpu, "codegen", CudaCodeGenerator(gpu.properties))
+    monkeypatch.setattr(gpu, "codegen", CudaCodeGenerator(gpu))
     (code,) = fg.viz_data(pending)["codes"]
     assert code["language"] == "triton" and "tl.store" in code["text"]
     assert ".visible .entry" in code["assembly"]["PTX"] and "ST" in code["assembly"]["SASS"]

@@ -45,7 +45,7 @@ def test_of_texts_that_wait_the_longest_is_compiled_next_and_the_first_at_once(
             assert begun.wait(60), "nothing is compiled while texts are rendered"
         all_rendered.set()
 
-    table = Table(gpu.driver, 90, "fake")
+    table = Table(gpu.driver, 90, "fake", gpu.enter)
     made = table.add(rendered())
     assert order == [first, product, long, short]
     digests = [table.digest(launch(t)) for t in texts]
@@ -63,7 +63,7 @@ def test_an_error_of_the_compiler_or_of_who_renders_is_raised_and_what_waits_is_
                 raise ArithmeticError(launch.text)
             return Cubin(f"0 {launch.text}".encode() + b"\0", launch.text, 0, 4, 1, 0)
 
-    table = Table(gpu.driver, 90, "fake")
+    table = Table(gpu.driver, 90, "fake", gpu.enter)
     with pytest.raises(ArithmeticError, match="bad"):
         table.add([KernelSource((launch(text),)) for text in ("good", "bad")])
 

@@ -62,8 +62,13 @@ def load_ahead() -> threading.Thread:
 
 
 def _load_all() -> None:
-    """Import Triton, and have it ask the assembler for its version, which it does once."""
+    """Import Triton, and what it does once."""
     load()
+    find_assembler()
+
+
+def find_assembler() -> None:
+    """Have Triton ask the assembler for its version, which it does once."""
     with suppress(RuntimeError, AttributeError):  # said where it is needed
         from triton import knobs
 

@@ -16,16 +16,19 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ...._lazy import FORK_LOCK
-from ..tiling import COMPILERS, MOST_COMPILERS
 from .server import receive, send
+from .tables import MOST_COMPILERS
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from ..source import Launch
     from .compiler import Cubin
 
@@ -38,7 +41,7 @@ class CompilePool:
     def __init__(self, count: int) -> None:
         pairs = [socket.socketpair() for _ in range(count)]
         numbers = [theirs.fileno() for _, theirs in pairs]
-        about = json.dumps([str(SERVER.parents[3]), sys.path, numbers, COMPILERS])
+        about = json.dumps([str(SERVER.parents[3]), sys.path, numbers])
         nothing = subprocess.DEVNULL
         try:
             self.process = subprocess.Popen(
@@ -54,7 +57,6 @@ class CompilePool:
         for line in self.lines:
             self.idle.put(line)
         atexit.register(self.close)
-        os.register_at_fork(after_in_child=self.hang_up)
 
     def compile(self, launch: Launch, capability: int) -> Cubin | None:
         """A launch's cubin; None if a worker could not make one."""
@@ -73,7 +75,7 @@ class CompilePool:
             self.idle.put(line)
 
     def hang_up(self) -> None:
-        """Let the workers go."""
+        """Let the workers go; those of a parent stay with it."""
         for line in self.lines:
             line.close()
 
@@ -104,14 +106,50 @@ def _pool() -> CompilePool | None:
 _starting = threading.Lock()
 
 
+def _after_fork() -> None:
+    """Let go of the parent's workers: a child that compiles starts its own."""
+    global _starting
+    _starting = threading.Lock()
+    _begun.clear()
+    if _pool.cache_info().currsize:
+        pool = _pool()
+        _pool.cache_clear()
+        if pool is not None:
+            pool.hang_up()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def start() -> CompilePool | None:
     """The workers of this process, which get ready; None where there are none to be had."""
     with _starting:
         return _pool()
 
 
+_begun: dict[tuple[object, int], Future[Cubin]] = {}  # of whom somebody will ask
+
+
+def begin(launches: Sequence[Launch], capability: int) -> None:
+    """Have launches compiled for whoever asks for them next, the most laborious first."""
+    with FORK_LOCK:
+        from concurrent.futures import ThreadPoolExecutor
+    threads = ThreadPoolExecutor(width())
+    for launch in sorted(launches, key=lambda launch: launch.effort, reverse=True):
+        if (key := (launch.key, capability)) not in _begun:
+            _begun[key] = threads.submit(_compiled, launch, capability)
+    threads.shutdown(wait=False)
+
+
 def compile_launch(launch: Launch, capability: int) -> Cubin:
-    """A launch's cubin, by a worker or here; errors are raised as here."""
+    """A launch's cubin, by a worker or here, or begun before; errors are raised as here."""
+    begun = _begun.pop((launch.key, capability), None)
+    if begun is not None and begun.exception() is None:
+        return begun.result()
+    return _compiled(launch, capability)
+
+
+def _compiled(launch: Launch, capability: int) -> Cubin:
     pool = start()
     found = pool.compile(launch, capability) if pool is not None else None
     if found is None:

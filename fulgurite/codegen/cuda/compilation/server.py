@@ -3,8 +3,9 @@
 In: on each of its sockets, launches with a compute capability, pickled. Out: for each a `Cubin`,
 or None where compiling failed; whoever asked finds out why. It is run as a file, without the
 package around it: of that it needs a few modules, and importing all would take longer than Triton.
-What the first compile of a process finds out (tables of LLVM, functions of Triton's own library) is
-known before workers are forked; while it has no threads, which a fork would lose.
+The first few workers are forked as soon as Triton is there: the first text of a program does not
+wait for more. What the first compile of a process finds out (tables of LLVM, functions of Triton's
+library) is known before the others are forked; while it has no threads, which a fork would lose.
 """
 
 from __future__ import annotations
@@ -33,31 +34,37 @@ def kernel(x, y, n):
 
 def main() -> None:
     """Get ready, fork, and wait until nobody asks any more."""
-    package, paths, numbers, (plain, idle, young) = json.loads(sys.argv[1])
+    package, paths, numbers = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and hangs up
     sys.path[:] = paths
+    os.environ.setdefault("TRITON_BACKENDS_IN_TREE", "1")  # nobody else's metadata is read
+    sys.setdlopenflags(os.RTLD_LAZY)  # few of the functions of Triton's library are called
+    gc.disable()
     around = ModuleType("fulgurite")
     around.__path__ = [package]
     sys.modules["fulgurite"] = around
     from fulgurite.codegen.cuda import source
-    from fulgurite.codegen.cuda.compilation import compiler
+    from fulgurite.codegen.cuda.compilation import compiler, tables
 
     compiler.load()
-    pointers = [source.Argument(name, "*fp32", True, source.PARAM) for name in "xy"]
-    first = source.Launch(FIRST, "kernel", 1, 1, 1, (*pointers, source.number("n", 256)))
-    compiler.compile_launch(first)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(young)  # what a text is parsed into mostly stays until it is compiled
+    gc.set_threshold(tables.YOUNG)  # what a text is parsed into mostly stays until it is compiled
     lines = [socket.socket(fileno=number) for number in numbers]
     for place, mine in enumerate(lines):
+        if place == tables.PLAIN:
+            pointers = [source.Argument(name, "*fp32", True, source.PARAM) for name in "xy"]
+            first = source.Launch(FIRST, "kernel", 1, 1, 1, (*pointers, source.number("n", 256)))
+            compiler.compile_launch(first)
+            gc.collect()
+        gc.freeze()
         if not os.fork():
+            gc.enable()
             for other in lines:
                 if other is not mine:
                     other.close()
             with suppress(OSError, EOFError):
-                if place >= plain and not select.select([mine], [], [], idle)[0]:
-                    compiler.load_gluon()
+                is_plain = place < tables.PLAIN
+                if not select.select([mine], [], [], 0.0 if is_plain else tables.IDLE)[0]:
+                    compiler.find_assembler() if is_plain else compiler.load_gluon()
                 serve(mine, compiler.compile_launch)
             os._exit(0)
     for line in lines:
