@@ -125,8 +125,8 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     found = strategy.plan(replace(gemm, prepacked=True))
     if found is None or found.tiles.right != "shared":
         return None
-    order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
-    return for_cores(replace(gemm, prepacked=True), found) if order[0] == order[1] else None
+    same = found.tiles.order == plan.tiles.order
+    return for_cores(replace(gemm, prepacked=True), found) if same else None
 
 
 def _may_pack_once(gemm: Gemm) -> bool:

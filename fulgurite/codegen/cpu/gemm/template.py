@@ -29,7 +29,7 @@ from ..llvm.masked import masked_load
 from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..target import Target
-from ..tiling import GEMM
+from ..tiling import CORES, GEMM
 from .gemv import GEMV, gemv_axpy, gemv_dot
 from .geometry import Geometry
 from .library_calls import LibraryCalls
@@ -166,12 +166,14 @@ class _Template:
         products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
         read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
         work, chunks = greatest(read, 3 * products // gemm.target.lanes), tiles.k_chunks
+        many = gemm.target.cores > 1 and not gemm.varies
+        haste, join_haste = (CORES.haste, CORES.join_haste) if many else (1, 1)
         if chunks == 1:
-            launches.append(Launch("kernel", count, work))
+            launches.append(Launch("kernel", count, work, haste))
             return 0
-        launches.append(Launch("kernel_chunks", count * chunks, work))
+        launches.append(Launch("kernel_chunks", count * chunks, work, haste))
         work = 2 * gemm.batch * gemm.rows * gemm.columns * chunks
-        launches.append(Launch("kernel", count, work))
+        launches.append(Launch("kernel", count, work, join_haste))
         return count * chunks * tiles.rows * tiles.columns * self.size
 
     @property
@@ -645,5 +647,8 @@ class _Chunk:
     def join(self, sums: str, width: str, rows: str, columns: str) -> None:
         """Add up the sums of all chunks, in order."""
         p, f = self.template, self.f
-        operands = [self.memory, self.step, self.count, self.width, sums, width, rows, columns]
+        by_blocks = f.number("by blocks", int(p.tiles.by_blocks))
+        rounds = f.e.let(f"icmp ne i64 {by_blocks}, 0")
+        operands = [self.memory, self.step, self.count, self.width, sums, width, rows, columns,
+                    rounds]  # fmt: skip
         f.e.branch(self.joins, lambda: p.calls.call(f, join(p.registers), JOIN, operands))
