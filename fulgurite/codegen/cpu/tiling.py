@@ -220,7 +220,7 @@ class CoreRates:
     amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
     shared_work: int = 1 << 17  # additions from which a launch is shared
     haste: int = 4  # of multiply-adds, which take longer than they are counted for
-    join_haste: int = 16  # of sums that other cores wrote: a line takes as long as many additions
+    pass_haste: int = 16  # of what other cores write or wrote: a line takes as long as 64 additions
 
 
 @dataclass(frozen=True, slots=True)

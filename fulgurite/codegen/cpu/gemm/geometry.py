@@ -174,7 +174,17 @@ class Geometry:
         if not s.is_transposed and not self.gemm.kind.reads_views:  # along whole rows of memory
             panels = -(-self.gemm.columns // panel)
             return panels * panel, gcd(GEMM.k_lines_at_once, tiles.k_block)
-        return panel, tiles.k_block
+        return panel, self.pack_steps(panel)
+
+    def pack_steps(self, panel: int) -> int:
+        """Steps of k of a unit that packs a panel: fewer than a block's where many cores wait."""
+        gemm, steps = self.gemm, self.tiles.k_block
+        units = gemm.batch * -(-gemm.columns // panel) * self.blocks
+        if gemm.target.cores == 1 or gemm.varies or not gemm.kind.in_library or gemm.right.k_major:
+            return steps
+        while units < gemm.target.cores and steps % (2 * GEMM.k_lines_at_once) == 0:
+            units, steps = 2 * units, steps // 2
+        return steps
 
     def pack_units(self, s: Operand) -> int:
         """How many units pack one product's operand."""

@@ -17,6 +17,7 @@ from math import gcd
 from ....kernel.contract.problem import Operand
 from ....kernel.contract.summation import ORDER
 from ..tiling import CORES, GEMM
+from .geometry import Geometry
 from .plan import Gemm, GemmKind
 from .tile_sizes import Tiles, is_read_in_place
 
@@ -26,10 +27,9 @@ _FIXED = (GemmKind.DIRECT, GemmKind.DIRECT_DOT)  # tiles that stay
 
 def spread(gemm: Gemm, found: Tiles, weight: Weight) -> Tiles:
     """Tiles for the cores of the target; those that were found if these are as good."""
-    cores, stays = gemm.target.cores, gemm.kind in _FIXED or found.left == "windows"
-    if cores <= GEMM.busy_tiles or stays or gemm.varies:
+    if not may_spread(gemm, found):
         return found
-    model = _Model(gemm, found, weight, cores)
+    model = Model(gemm, found, weight, gemm.target.cores)
     if model.is_small or model.is_huge or model.has_enough:
         return found
     most = CORES.gain * model.time(found)
@@ -37,7 +37,13 @@ def spread(gemm: Gemm, found: Tiles, weight: Weight) -> Tiles:
     return best if model.time(best) < most else found
 
 
-class _Model:
+def may_spread(gemm: Gemm, found: Tiles) -> bool:
+    """True if there are many cores, and the tiles of this GEMM may be others."""
+    stays = gemm.kind in _FIXED or found.left == "windows"
+    return gemm.target.cores > GEMM.busy_tiles and not stays and not gemm.varies
+
+
+class Model:
     """What tiles of one GEMM take, in cycles."""
 
     def __init__(self, gemm: Gemm, found: Tiles, weight: Weight, cores: int) -> None:
@@ -185,11 +191,10 @@ class _Model:
         found = self.launch(self.tile(tiles), count * tiles.k_chunks)
         if tiles.k_chunks > 1:
             found += self.joining(tiles.k_chunks, count)
-        blocks = -(-p.depth // tiles.k_block)
-        units = -(-p.rows // tiles.rows), -(-p.columns // self.registers.panel)
-        for side, route in enumerate((tiles.left, tiles.right)):
-            if route == "shared" and not (side and p.prepacked):
-                found += self.packing(side, p.batch * blocks * units[side])
+        geometry = Geometry(self.gemm, tiles, p.prepacked)
+        for side, s in enumerate((self.gemm.left, self.gemm.right)):
+            if geometry.packs_before(s):
+                found += self.packing(side, p.batch * geometry.pack_units(s))
         return found
 
     def width(self, tiles: Tiles) -> int:
@@ -211,7 +216,7 @@ class _Model:
         p = self.p
         size = (p.rows, p.columns)[side]
         vectors = p.batch * size * p.depth / self.registers.width
-        if 2 * p.batch * size * p.depth < CORES.shared_work:  # by one core
+        if 2 * p.batch * size * p.depth * CORES.pass_haste < CORES.shared_work:  # by one core
             return vectors * (self.weights[side] + CORES.alone_cycles)
         cycles = vectors * (self.weights[side] + CORES.passed_cycles[side])
         return self.launch(cycles / units, units)
@@ -220,7 +225,7 @@ class _Model:
         """Cycles of a launch that adds up the sums of chunks, which other cores wrote."""
         numbers = self.p.batch * self.p.rows * self.p.columns * chunks
         vectors = numbers / self.registers.width
-        if 2 * numbers * CORES.join_haste < CORES.shared_work or units == 1:
+        if 2 * numbers * CORES.pass_haste < CORES.shared_work or units == 1:
             return vectors * CORES.alone_cycles
         return self.launch(vectors * CORES.passed_cycles[0] / units, units)
 

@@ -151,7 +151,7 @@ class _Template:
         if not shared:
             return 0
         work = gemm.batch * gemm.depth * geo.size_of(s) * 2
-        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work))
+        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work, self.hastes[1]))
         return gemm.batch * geo.blocks * geo.block_elements(s.name) * self.size
 
     def pack_symbol(self, s: Operand) -> str:
@@ -166,15 +166,20 @@ class _Template:
         products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
         read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
         work, chunks = greatest(read, 3 * products // gemm.target.lanes), tiles.k_chunks
-        many = gemm.target.cores > 1 and not gemm.varies
-        haste, join_haste = (CORES.haste, CORES.join_haste) if many else (1, 1)
+        haste, pass_haste = self.hastes
         if chunks == 1:
             launches.append(Launch("kernel", count, work, haste))
             return 0
         launches.append(Launch("kernel_chunks", count * chunks, work, haste))
         work = 2 * gemm.batch * gemm.rows * gemm.columns * chunks
-        launches.append(Launch("kernel", count, work, join_haste))
+        launches.append(Launch("kernel", count, work, pass_haste))
         return count * chunks * tiles.rows * tiles.columns * self.size
+
+    @property
+    def hastes(self) -> tuple[int, int]:
+        """How much less work is shared by many cores: of products, and of packing and joining."""
+        many = self.gemm.target.cores > 1 and not self.gemm.varies
+        return (CORES.haste, CORES.pass_haste) if many else (1, 1)
 
     @property
     def splits(self) -> bool:

@@ -170,7 +170,8 @@ class LibraryFunction:
             depth = f.least(high, f.sub(f.number("depth"), k))
             memory = self.packed(side, batch, own, place, number, down)
             block = PackedBlock(batch, own, k, memory, owned, depth)
-            self.operands.pack(self, move, side, block)
+            some = f.e.let(f"icmp sgt i64 {depth}, 0")  # the last block of k may be a part of one
+            f.e.branch(some, lambda: self.operands.pack(self, move, side, block))
             return []
 
         f.e.loop("%first", "%last", 1, [], unit)
