@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.codegen.common.api import KernelText
+from fulgurite.codegen.common.api import KernelText, Launch
 from fulgurite.codegen.cpu.gemm.plan import GemmKind, GemmPlan
 from fulgurite.codegen.cpu.gemm.strategies import plan_gemm
 from fulgurite.codegen.cpu.target import Target, many_cores, target
@@ -46,6 +46,14 @@ def weight_gradient() -> fg.Tensor:
     return found
 
 
+def image_gradient(channels: int = 128) -> fg.Tensor:
+    weights, back = floats(channels, 64, 3, 3), floats(4, channels, 14, 14)
+    found: fg.Tensor = fg.grad(lambda x: (fg.conv2d(x, weights, stride=2, padding=1) * back).sum())(
+        floats(4, 64, 28, 28)
+    )
+    return found
+
+
 PRODUCTS: dict[str, Callable[[], fg.Tensor]] = {
     "a cube": lambda: floats(256, 256) @ floats(256, 256),
     "odd sizes": lambda: floats(127, 511) @ floats(511, 255),
@@ -68,6 +76,15 @@ PRODUCTS: dict[str, Callable[[], fg.Tensor]] = {
     "a convolution": lambda: fg.conv2d(floats(2, 64, 14, 14), floats(96, 64, 3, 3), padding=1),
     "weights": weight_gradient,
 }
+
+
+@pytest.mark.parametrize("channels", [128, 90])  # 90: the last part of a block of k is empty
+def test_bits_do_not_depend_on_how_many_cores_pack(channels: int) -> None:
+    product, found = image_gradient(channels), []
+    for cores in (1, 16, 40):
+        results, _ = run(product, machine=replace(target(), cores=cores))
+        found.append([a.tobytes() for a in results])
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -118,6 +135,20 @@ def test_a_small_product_is_shared_by_threads_that_are_awake() -> None:
         (few,) = rendered_kernels(product, machine=FEW)
         assert [launch.haste for launch in few.launches] == [1] * len(few.launches)
     assert found == [2, 1]
+
+
+def packing(kernels: list[KernelText]) -> list[Launch]:
+    """The launches that pack a right operand."""
+    return [k for made in kernels for k in made.launches if k.symbol.endswith("right")]
+
+
+def test_panels_are_packed_by_all_cores_in_parts_of_a_block_of_k() -> None:
+    few = packing(rendered_kernels(image_gradient(), machine=FEW))
+    many = packing(rendered_kernels(image_gradient(), machine=replace(FEW, cores=16)))
+    assert len(few) == len(many) == 2
+    for a, b in zip(few, many, strict=True):
+        assert a.units <= 6 and b.units >= 12 and a.work == b.work
+        assert shared(b.units, b.work, b.haste)
 
 
 def few_rows(machine: Target, rows: int = 4, columns: int = 1024) -> tuple[GemmPlan, KernelText]:
