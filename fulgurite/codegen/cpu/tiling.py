@@ -201,6 +201,8 @@ class CoreRates:
     far_bytes: float = 8.0  # that come from the last cache in a cycle
     near_bytes: float = 32.0  # the same from the second, which has all of small operands
     cache_bytes: int = 3 << 19  # of operands that it has
+    results_bytes: int = 8 << 20  # that all cores' second caches keep until the next run
+    page_cycles: float = 20.0  # of a row of results beyond those, which begins in another page
     apart_cycles: float = 25.0  # of a vector of a view that is packed number by number
     transposed: float = 4.0  # times what a vector is packed in, where it is transposed
     # of a line of the left and of the right operand that is written for other cores, who had it

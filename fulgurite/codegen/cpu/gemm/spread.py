@@ -53,6 +53,8 @@ class Model:
         self.bytes = self.registers.dtype.itemsize
         read = self.p.batch * (self.p.rows + self.p.columns) * self.p.depth * self.bytes
         self.reach = CORES.near_bytes if read <= CORES.cache_bytes else CORES.far_bytes
+        results = self.p.batch * self.p.rows * self.p.columns * self.bytes
+        self.are_results_far = results > CORES.results_bytes
 
     def weight(self, s: Operand, packed: float) -> float:
         """Cycles of a vector that is packed, in instructions of a strategy's own account."""
@@ -93,13 +95,23 @@ class Model:
         """Grids of tiles that give every core one or a few."""
         p, grids = self.p, set[tuple[int, int, int]]()
         for chunks in self.chunks:
-            for rounds in CORES.rounds:
+            for rounds in self.rounds:
                 wanted = max(1, rounds * self.cores // (p.batch * chunks))
                 for down in (1 << n for n in range(wanted.bit_length())):
                     tall, wide = self.size(down, -(-wanted // down))
                     if (tall, wide, chunks) not in grids:
                         grids.add((tall, wide, chunks))
                         yield from self.routed(tall, wide, chunks)
+
+    @cached_property
+    def rounds(self) -> list[int]:
+        """How many tiles a core may have: with a short k as many as keep accumulators near."""
+        p, found = self.p, list(CORES.rounds)
+        if self.is_shallow:
+            tiles = -(-p.batch * p.rows * p.columns // (2 * GEMM.shallow_tile_sums))
+            found += [n for n in (-(-tiles // self.cores), -(-2 * tiles // self.cores))
+                      if n > max(found)]  # fmt: skip
+        return found
 
     @cached_property
     def chunks(self) -> list[int]:
@@ -191,10 +203,11 @@ class Model:
         found = self.launch(self.tile(tiles), count * tiles.k_chunks)
         if tiles.k_chunks > 1:
             found += self.joining(tiles.k_chunks, count)
-        geometry = Geometry(self.gemm, tiles, p.prepacked)
-        for side, s in enumerate((self.gemm.left, self.gemm.right)):
-            if geometry.packs_before(s):
-                found += self.packing(side, p.batch * geometry.pack_units(s))
+        if "shared" in (tiles.left, tiles.right):
+            geometry = Geometry(self.gemm, tiles, p.prepacked)
+            for side, s in enumerate((self.gemm.left, self.gemm.right)):
+                if geometry.packs_before(s):
+                    found += self.packing(side, p.batch * geometry.pack_units(s))
         return found
 
     def width(self, tiles: Tiles) -> int:
@@ -234,8 +247,10 @@ class Model:
         rows, columns = min(tiles.rows, self.p.rows), min(self.width(tiles), self.p.columns)
         width, depth = self.registers.width, -(-self.p.depth // tiles.k_chunks)
         found = depth * self.block(rows, -(-columns // width))
-        far = (rows + columns) * depth + 2 * rows * columns
-        found += far * self.bytes / self.reach + depth * self.line(tiles, columns)
+        found += (rows + columns) * depth * self.bytes / self.reach
+        write = CORES.far_bytes if self.are_results_far else self.reach
+        found += 2 * rows * columns * self.bytes / write + depth * self.line(tiles, columns)
+        found += rows * CORES.page_cycles * self.are_results_far
         if "tile" in (tiles.left, tiles.right):
             found += CORES.pack_unit_cycles
         if tiles.left == "tile":

@@ -231,7 +231,7 @@ class _Template:
         tile = f.number(("piece", s.name), wide)
         tiles = f.number(("pieces", s.name), -(-geo.size_of(s) // wide))
         high = f.number(("high", s.name), tall)
-        chunks = f.number(("chunks", s.name), self.tiles.k_block // tall)
+        chunks = f.number(("chunks", s.name), geo.pack_chunks(tall))
         steps = f.number("block of k", self.tiles.k_block)
         f.part = s.part
         self.constants(f, s.part.nodes)
