@@ -32,7 +32,16 @@ from bench.systems import plan_of
 from fulgurite.codegen.cpu import target as targets
 from fulgurite.codegen.cpu.gemm import strategies
 from fulgurite.codegen.cpu.gemm.plan import Gemm
-from fulgurite.codegen.cpu.gemm.spread import Model, Weight, may_spread, spread
+from fulgurite.codegen.cpu.gemm.spread import (
+    Model,
+    Sweep,
+    Weight,
+    lower,
+    may_spread,
+    spread,
+    spread_windows,
+    sweep_time,
+)
 from fulgurite.codegen.cpu.gemm.tile_sizes import Tiles
 from fulgurite.runtime.cpu.device import CpuDevice
 from fulgurite.runtime.realize import clear_caches
@@ -91,11 +100,27 @@ def candidates(case: Case, count: int) -> Iterator[Candidate]:
                 used.append((cycles, tiles))
             return tiles
 
+        def windows(
+            gemm: Gemm,
+            found: Tiles,
+            sweep: Sweep,
+            number: int = number,
+            used: list[tuple[float, Tiles]] = used,
+        ) -> Tiles:
+            known = dict.fromkeys([spread_windows(gemm, found, sweep), *lower(gemm, found)])
+            tiles = list(known)[min(number, len(known) - 1)]
+            used.append((sweep_time(gemm, tiles, sweep), tiles))
+            return tiles
+
         def key(self: CpuDevice, number: int = number) -> Hashable:
             return self.vnni_layout, number  # kernels of other tiles are other code
 
         clear_caches()
-        with patch.object(strategies, "spread", choose), patch.object(CpuDevice, "code_key", key):
+        with (
+            patch.object(strategies, "spread", choose),
+            patch.object(strategies, "spread_windows", windows),
+            patch.object(CpuDevice, "code_key", key),
+        ):
             plan, inputs = plan_of(fg.schedule(lazily(case, arrays)))
         cycles = sum([found for found, _ in used])
         yield Candidate([tiles for _, tiles in used], cycles, partial(plan.run, inputs))
@@ -115,7 +140,7 @@ def timed(call: Callable[[], Any], seconds: float) -> float:
             return least * 1e3
 
 
-def sweep(case: Case, count: int, rounds: int, seconds: float) -> list[Candidate]:
+def swept(case: Case, count: int, rounds: int, seconds: float) -> list[Candidate]:
     """All candidates of a row, in turns."""
     found = list(candidates(case, count))
     bits = [one.call()[0].array.tobytes() for one in found]
@@ -163,7 +188,7 @@ def main() -> None:
             rows[name] = profile(BY_NAME[name])
             print(name, *[row["text"] for row in rows[name]], sep="\n")
             continue
-        found = sweep(BY_NAME[name], given.count, given.rounds, given.seconds)
+        found = swept(BY_NAME[name], given.count, given.rounds, given.seconds)
         rows[name] = [{"us": round(one.least * 1e3, 1), "cycles": round(one.cycles),
                        "tiles": [asdict(t) for t in one.tiles]} for one in found]  # fmt: skip
         for one in sorted(found, key=lambda one: one.least):

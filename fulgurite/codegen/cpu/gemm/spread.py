@@ -22,6 +22,7 @@ from .plan import Gemm, GemmKind
 from .tile_sizes import Tiles, is_read_in_place
 
 Weight = Callable[[Operand], float]  # instructions of a vector of an operand that is packed
+Sweep = Callable[[Gemm, int, int], float]  # instructions of some rows of it and columns
 _FIXED = (GemmKind.DIRECT, GemmKind.DIRECT_DOT)  # tiles that stay
 
 
@@ -35,6 +36,43 @@ def spread(gemm: Gemm, found: Tiles, weight: Weight) -> Tiles:
     most = CORES.gain * model.time(found)
     best = min(model.candidates(), key=model.time, default=found)
     return best if model.time(best) < most else found
+
+
+def spread_windows(gemm: Gemm, found: Tiles, sweep: Sweep) -> Tiles:
+    """Tiles of a direct convolution for the cores of the target: of fewer rows, as columns are what
+    a register block goes on along."""
+    if gemm.target.cores <= GEMM.busy_tiles or gemm.varies:
+        return found
+    best = min(lower(gemm, found), key=lambda tiles: sweep_time(gemm, tiles, sweep))
+    most = CORES.gain * sweep_time(gemm, found, sweep)
+    return best if sweep_time(gemm, best, sweep) < most else found
+
+
+def lower(gemm: Gemm, found: Tiles) -> list[Tiles]:
+    """The same tiles of a direct convolution, and ones of fewer rows, in whole register blocks."""
+    blocks = gemm.registers.direct_blocks("near")
+    step = blocks[0][0] if blocks else found.rows
+    parts = range(2, -(-gemm.rows // step) + 1) if gemm.rows > GEMM.few_rows else ()
+    rows = {min(found.rows, _up(-(-gemm.rows // count), step)) for count in parts}
+    return [found, *[replace(found, rows=tall) for tall in sorted(rows, reverse=True)]]
+
+
+def sweep_time(gemm: Gemm, tiles: Tiles, sweep: Sweep) -> float:
+    """Cycles of a direct convolution in tiles."""
+    p = gemm.tile_problem
+    rows, columns = min(tiles.rows, p.rows), min(tiles.columns, p.columns)
+    read = (columns / tiles.k_packed + rows) * p.depth * p.block.bytes  # pixels and weights
+    unit = sweep(gemm, rows, columns) / CORES.multiply_adds + read / CORES.far_bytes
+    return launched(unit, p.tiles(tiles.rows, tiles.columns), gemm.target.cores)
+
+
+def launched(unit: float, units: int, cores: int) -> float:
+    """Cycles of a launch of so many units; cores are not equally fast."""
+    if units == 1:
+        return unit
+    unit += CORES.unit_cycles
+    uneven = CORES.uneven * (1 + min(1.0, unit / CORES.long_unit_cycles))
+    return CORES.launch_cycles + max(-(-units // cores), units / cores + uneven) * unit
 
 
 def may_spread(gemm: Gemm, found: Tiles) -> bool:
@@ -216,13 +254,8 @@ class Model:
         return _up(-(-self.p.columns // count), self.registers.width) if count else tiles.columns
 
     def launch(self, unit: float, units: int) -> float:
-        """Cycles of a launch of so many units; cores are not equally fast."""
-        if units == 1:
-            return unit
-        unit += CORES.unit_cycles
-        uneven = CORES.uneven * (1 + min(1.0, unit / CORES.long_unit_cycles))
-        rounds = max(-(-units // self.cores), units / self.cores + uneven)
-        return CORES.launch_cycles + rounds * unit
+        """Cycles of a launch of so many units."""
+        return launched(unit, units, self.cores)
 
     def packing(self, side: int, units: int) -> float:
         """Cycles of a launch that packs an operand."""

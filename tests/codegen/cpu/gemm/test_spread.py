@@ -75,6 +75,7 @@ PRODUCTS: dict[str, Callable[[], fg.Tensor]] = {
     "an epilogue": lambda: fg.gelu(floats(256, 768) @ floats(768, 500) + floats(500)),
     "a convolution": lambda: fg.conv2d(floats(2, 64, 14, 14), floats(96, 64, 3, 3), padding=1),
     "weights": weight_gradient,
+    "direct": lambda: fg.conv2d(floats(1, 64, 28, 28), floats(64, 64, 3, 3), padding=1),
 }
 
 
@@ -168,6 +169,16 @@ def test_blocks_of_k_are_for_different_cores_where_columns_would_be_short_pieces
     assert shared(joined.units, joined.work, joined.haste) != 0
     alone, _ = few_rows(FEW)
     assert alone.tiles.k_chunks == 1 and not alone.tiles.by_blocks
+
+
+def test_a_direct_convolution_has_whole_register_blocks_of_rows_for_each_core() -> None:
+    kernel = lowered(PRODUCTS["direct"]())
+    few, many = [plan_gemm(*kernel, replace(FEW, cores=cores)) for cores in (1, 16)]
+    assert few is not None and many is not None and few.kind is GemmKind.DIRECT
+    assert few.tiles.columns == many.tiles.columns and few.tiles.order == many.tiles.order
+    units = [-(-64 // p.tiles.rows) * -(-784 // p.tiles.columns) for p in (few, many)]
+    assert units[0] < 16 <= units[1]
+    assert many.tiles.rows % many.registers.direct_blocks("near")[0][0] == 0
 
 
 def test_blocks_of_k_stay_together_where_sums_would_be_as_many_as_operands() -> None:
