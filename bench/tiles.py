@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,18 @@ def some(gemm: Gemm, found: Tiles, weight: Weight, count: int) -> list[tuple[flo
     ):
         if len(kept) < count and all(unlike(tiles, other) for _, other in kept):
             kept.append((cycles, tiles))
+    if gemm.registers.has_tiles:  # which go on with their sums: blocks of k may have any length
+        lanes = gemm.target.lanes
+        for steps in (found.k_block // 2, found.k_block // 4):
+            short = [replace(t, k_block=steps, k_packed=steps + lanes) for _, t in kept[:3]]
+            kept += [(0.0, tiles) for tiles in short if gemm.depth > steps]
     return [*kept, (model.time(found), found)]
 
 
 def candidates(case: Case, count: int) -> Iterator[Candidate]:
     """Plans with other tiles for each GEMM of a row."""
-    arrays = case.arrays()
-    for number in range(count + 1):
+    arrays, last = case.arrays(), list[Tiles]()
+    for number in range(count + 7):
         used: list[tuple[float, Tiles]] = []
 
         def choose(
@@ -122,6 +127,9 @@ def candidates(case: Case, count: int) -> Iterator[Candidate]:
             patch.object(CpuDevice, "code_key", key),
         ):
             plan, inputs = plan_of(fg.schedule(lazily(case, arrays)))
+        if number and [tiles for _, tiles in used] == last:
+            return  # there are no more
+        last = [tiles for _, tiles in used]
         cycles = sum([found for found, _ in used])
         yield Candidate([tiles for _, tiles in used], cycles, partial(plan.run, inputs))
 
@@ -192,8 +200,11 @@ def main() -> None:
         rows[name] = [{"us": round(one.least * 1e3, 1), "cycles": round(one.cycles),
                        "tiles": [asdict(t) for t in one.tiles]} for one in found]  # fmt: skip
         for one in sorted(found, key=lambda one: one.least):
-            cut = [f"{t.left}/{t.right} {t.rows}x{t.columns} ({t.column_tiles}) k{t.k_chunks}"
-                   for t in one.tiles]  # fmt: skip
+            cut = [
+                f"{t.left}/{t.right} {t.rows}x{t.columns} ({t.column_tiles}) "
+                f"{t.k_chunks} x {t.k_block}"
+                for t in one.tiles
+            ]
             mark = "*" if one is found[0] else " "
             print(f"{name}: {mark}{one.least * 1e3:9.1f} us {one.cycles:12.0f}", *cut, sep="  ")
     if given.json:
