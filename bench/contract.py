@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -193,9 +194,10 @@ CASES = [
           ((8, 64, 28, 64, 3), 1, 1, 4))],
     *_mm("nn", *[(1, n, n, n) for n in (64, 256, 512, 1024)], (1, 100, 200, 300), dtype="float64"),
     *_mm("nt", (1, 512, 512, 512), dtype="float64"),
-    *_mm("nn", (1, 256, 256, 256), (1, 1024, 1024, 1024), (1, 8, 1024, 1024), dtype="bfloat16"),
+    *_mm("nn", (1, 256, 256, 256), (1, 1024, 1024, 1024), (1, 2048, 2048, 2048),
+         (1, 8, 1024, 1024), dtype="bfloat16"),
     *_mm("nt", (1, 512, 512, 512), dtype="bfloat16"),
-    *_mm("nn", (1, 256, 256, 256), (1, 1024, 1024, 1024), dtype="int8"),
+    *_mm("nn", *[(1, n, n, n) for n in (256, 1024, 2048)], dtype="int8"),
 ]  # fmt: skip
 BY_NAME = {case.name: case for case in CASES}
 
@@ -241,6 +243,14 @@ def ours(case: Case, arrays: list[Array]) -> Callable[[], Any]:
     import fulgurite as fg
     from bench.systems import plan_of
 
+    plan, inputs = plan_of(fg.schedule(lazily(case, arrays)))
+    return lambda: plan.run(inputs)[0]
+
+
+def lazily(case: Case, arrays: list[Array]) -> Any:
+    """A shape as a lazy tensor."""
+    import fulgurite as fg
+
     tensors = [fg.Tensor(a) for a in arrays]
     if case.dtype == "bfloat16":
         tensors = [t.astype(fg.bfloat16).realize() for t in tensors]
@@ -258,8 +268,7 @@ def ours(case: Case, arrays: list[Array]) -> Callable[[], Any]:
         out = a @ b
         if rest:
             out = fg.gelu(out + rest[0])
-    plan, inputs = plan_of(fg.schedule(out))
-    return lambda: plan.run(inputs)[0]
+    return out
 
 
 def numpy_(case: Case, arrays: list[Array]) -> Callable[[], Any]:
@@ -379,6 +388,7 @@ class Worker:
 def measure(settings: Settings, script: str = __file__) -> dict[str, dict[str, dict[str, Any]]]:
     """Every shape on every system, in turns."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         workers = {}
         for system in settings.systems:
@@ -387,6 +397,9 @@ def measure(settings: Settings, script: str = __file__) -> dict[str, dict[str, d
             workers[system] = settings.worker(script, system, str(caches))
         try:
             for work in settings.only:
+                if time.monotonic() - begun > settings.budget:
+                    print(f"no time for {work}", file=sys.stderr)
+                    continue
                 rows[work] = _row(work, workers, settings)
                 cells = {s: c.get("best", math.nan) for s, c in rows[work].items()}
                 print(work, {s: round(t, 4) for s, t in cells.items()}, file=sys.stderr)
@@ -397,17 +410,21 @@ def measure(settings: Settings, script: str = __file__) -> dict[str, dict[str, d
 
 
 def _row(work: str, workers: dict[str, Any], settings: Settings) -> dict[str, dict[str, Any]]:
-    cells: dict[str, dict[str, Any]] = {}
     times: dict[str, list[float]] = {}
-    for system, worker in workers.items():
+
+    def start(worker: Any) -> dict[str, Any]:
         try:
             worker.ask("start", work=work)
-            cells[system] = {}
         except WorkerError as error:
-            cells[system] = {"error": str(error)}
+            return {"error": str(error)}
+        return {}
+
+    with ThreadPoolExecutor() as pool:  # nothing is timed meanwhile
+        cells = dict(zip(workers, pool.map(start, workers.values()), strict=True))
     for turn in range(settings.rounds):
         for system in settings.turn(turn):
             if "error" not in cells[system]:
+                time.sleep(settings.pause)
                 ask = {"calls": settings.calls, "seconds": settings.seconds}
                 times.setdefault(system, []).extend(workers[system].ask("time", **ask))
     for system, found in times.items():

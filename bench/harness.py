@@ -217,6 +217,8 @@ class Settings:
     limit: float
     json: Path | None
     save: bool
+    pause: float = 0.0  # before a turn, so that the threads of the system before are asleep
+    budget: float = math.inf  # seconds, after which no row begins
 
     def turn(self, number: int) -> tuple[str, ...]:
         """The order of the systems in a round: another one first each time."""
@@ -245,6 +247,7 @@ def time_work(script: str, work: str, settings: Settings) -> dict[str, Cell]:
                 for system in settings.turn(turn):
                     if "error" in cells[system]:
                         continue
+                    time.sleep(settings.pause)
                     ask = {"calls": settings.calls, "seconds": settings.seconds}
                     found = _answer(workers[system], "time", **ask)
                     if isinstance(found, list):
@@ -279,7 +282,11 @@ def run_works(
         serve({"start": timer.start, "time": timer.time})
         return {}
     rows: Rows = {}
+    begun = time.monotonic()
     for work in settings.only:
+        if time.monotonic() - begun > settings.budget:
+            print(f"no time for {work}", file=sys.stderr)
+            continue
         rows[work] = time_work(script, work, settings)
         print(f"{work} done", file=sys.stderr)
     publish(Path(script).stem, rows, settings, titles, goals, "median")
@@ -325,12 +332,14 @@ def parse(
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--peers", default=sys.executable, help="an interpreter with the peers")
     parser.add_argument("--systems", help=f"some of {','.join(systems)}")
-    parser.add_argument("--only", help="rows, by how their names begin")
+    parser.add_argument("--only", help="rows, by how their names begin; NAME$: this one")
     parser.add_argument(
         "--rounds", type=int, default=rounds, help="turns each system takes: %(default)s"
     )
     parser.add_argument("--calls", type=int, default=20, help="most calls a turn")
     parser.add_argument("--seconds", type=float, default=0.3, help="about the longest turn")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each turn")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds of all rows")
     parser.add_argument("--threads", type=int, default=cores, help="default: %(default)s")
     parser.add_argument("--limit", type=float, default=180, help="seconds for a start")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
@@ -344,7 +353,8 @@ def parse(
     if options.systems:
         chosen = tuple(options.systems.split(","))
     if options.only:
-        only = tuple(n for part in options.only.split(",") for n in names if n.startswith(part))
+        parts = options.only.split(",")
+        only = tuple(dict.fromkeys(n for p in parts for n in names if f"{n}$".startswith(p)))
     if unknown := [name for name in chosen if name not in systems]:
         parser.error(f"{', '.join(unknown)}: not one of {', '.join(systems)}")
     if not only:
@@ -353,7 +363,7 @@ def parse(
         parser.error("--save is for whole results: without --only and --systems")
     return options.worker, Settings(
         chosen, only, options.peers, options.rounds, options.calls, options.seconds,
-        options.threads, options.limit, options.json, options.save,
+        options.threads, options.limit, options.json, options.save, options.pause, options.budget,
     )  # fmt: skip
 
 

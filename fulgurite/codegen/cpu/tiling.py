@@ -201,6 +201,8 @@ class CoreRates:
     far_bytes: float = 8.0  # that come from the last cache in a cycle
     near_bytes: float = 32.0  # the same from the second, which has all of small operands
     cache_bytes: int = 3 << 19  # of operands that it has
+    results_bytes: int = 8 << 20  # that all cores' second caches keep until the next run
+    page_cycles: float = 20.0  # of a row of results beyond those, which begins in another page
     apart_cycles: float = 25.0  # of a vector of a view that is packed number by number
     transposed: float = 4.0  # times what a vector is packed in, where it is transposed
     # of a line of the left and of the right operand that is written for other cores, who had it
@@ -210,11 +212,17 @@ class CoreRates:
     unit_cycles: float = 300.0  # until a unit begins to multiply
     pack_unit_cycles: float = 1500.0  # the same where it packs
     line_cycles: float = 4.0  # of a row of columns that begins elsewhere in memory
+    cache_ways: int = 16  # lines of the second cache that share a place
+    cache_way_bytes: int = 128 << 10  # of memory until lines share a place again
+    conflict_cycles: float = 9.0  # of a line that had no place to stay
+    sums_share: int = 2  # of operands, that sums of blocks of k may take at most
     uneven: float = 0.5  # of a unit that the last core ends later, twice that of a long one
     long_unit_cycles: float = 60_000.0
     many_tiles: float = 2.5  # for each core, which are enough
     amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
     shared_work: int = 1 << 17  # additions from which a launch is shared
+    haste: int = 4  # of multiply-adds, which take longer than they are counted for
+    pass_haste: int = 16  # of what other cores write or wrote: a line takes as long as 64 additions
 
 
 @dataclass(frozen=True, slots=True)

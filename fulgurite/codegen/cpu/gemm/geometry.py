@@ -172,14 +172,45 @@ class Geometry:
         if s.name == "left":
             return tiles.rows, tiles.k_block
         if not s.is_transposed and not self.gemm.kind.reads_views:  # along whole rows of memory
-            panels = -(-self.gemm.columns // panel)
-            return panels * panel, gcd(GEMM.k_lines_at_once, tiles.k_block)
-        return panel, tiles.k_block
+            lines = gcd(GEMM.k_lines_at_once, tiles.k_block)
+            return self.pack_panels(lines) * panel, lines
+        return panel, self.pack_steps(panel)
+
+    @property
+    def packs_for_many(self) -> bool:
+        """True if many cores wait for an operand that is packed before."""
+        gemm = self.gemm
+        fixed = gemm.kind.in_library and not gemm.varies and not gemm.right.k_major
+        return fixed and gemm.target.cores > 1
+
+    def pack_panels(self, lines: int) -> int:
+        """Panels of a unit that packs so many rows of memory: all, or a part for each core."""
+        gemm = self.gemm
+        panels = -(-gemm.columns // gemm.registers.panel)
+        if not self.packs_for_many:
+            return panels
+        units = gemm.batch * self.blocks * self.pack_chunks(lines)
+        return -(-panels // -(-gemm.target.cores // units))
+
+    def pack_steps(self, panel: int) -> int:
+        """Steps of k of a unit that packs a panel: fewer than a block's where many cores wait."""
+        gemm, steps = self.gemm, self.tiles.k_block
+        units = gemm.batch * -(-gemm.columns // panel) * self.blocks
+        if not self.packs_for_many:
+            return steps
+        while units < gemm.target.cores and steps % (2 * GEMM.k_lines_at_once) == 0:
+            units, steps = 2 * units, steps // 2
+        return steps
 
     def pack_units(self, s: Operand) -> int:
         """How many units pack one product's operand."""
         wide, tall = self.pack_unit(s)
-        return -(-self.size_of(s) // wide) * self.blocks * (self.tiles.k_block // tall)
+        return -(-self.size_of(s) // wide) * self.blocks * self.pack_chunks(tall)
+
+    def pack_chunks(self, tall: int) -> int:
+        """Units of so many steps in a block of k."""
+        steps = self.tiles.k_block
+        return -(-(steps if self.gemm.varies else min(steps, self.gemm.depth)) // tall)
 
     def block_elements(self, name: str) -> int:
         """Elements of one block of k of a whole shared operand."""
@@ -342,7 +373,7 @@ class Geometry:
             "from own": own, "from k": k, "apart": apart,
             "own": used[0], "k": used[1], "numbers": self.block_elements(s.name),
             "scratch": packed, "piece": wide, "pieces": -(-self.size_of(s) // wide),
-            "high": tall, "chunks": self.tiles.k_block // tall, "packed": self.packed_stride(s),
+            "high": tall, "chunks": self.pack_chunks(tall), "packed": self.packed_stride(s),
             "of a product": self.pack_units(s),
             "next product": steps.get(batch[0], 0) if len(batch) == 1 else 0,
             "param": s.root.arg[0], "start": s.root.arg[1][0],

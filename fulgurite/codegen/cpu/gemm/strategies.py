@@ -33,7 +33,7 @@ from .plan import (
     byte_signs,
     multiplies_pairs,
 )
-from .spread import spread
+from .spread import spread, spread_windows
 from .tile_sizes import (
     Tiles,
     direct_tiles,
@@ -67,7 +67,10 @@ def choose(problem: GemmProblem, machine: Target) -> tuple[Gemm, GemmPlan] | Non
 def for_cores(gemm: Gemm, plan: GemmPlan) -> GemmPlan:
     """The same plan, cut for the cores of the machine: what is chosen does not depend on them."""
     bound = gemm.as_kind(plan.kind)
-    tiles = spread(bound, plan.tiles, lambda s: _pack_weight(bound, s))
+    if plan.kind is GemmKind.DIRECT:
+        tiles = spread_windows(bound, plan.tiles, sweep)
+    else:
+        tiles = spread(bound, plan.tiles, lambda s: _pack_weight(bound, s))
     return plan if tiles is plan.tiles else replace(plan, tiles=tiles)
 
 
@@ -125,8 +128,8 @@ def prepacked(gemm: Gemm, plan: GemmPlan) -> GemmPlan | None:
     found = strategy.plan(replace(gemm, prepacked=True))
     if found is None or found.tiles.right != "shared":
         return None
-    order = [(t.k_block, t.k_chunks) for t in (found.tiles, plan.tiles)]
-    return for_cores(replace(gemm, prepacked=True), found) if order[0] == order[1] else None
+    same = found.tiles.order == plan.tiles.order
+    return for_cores(replace(gemm, prepacked=True), found) if same else None
 
 
 def _may_pack_once(gemm: Gemm) -> bool:
@@ -269,16 +272,7 @@ class Direct(Strategy):
         return direct_tiles(gemm.tile_problem, steps, block, height, run)
 
     def multiplication(self, gemm: Gemm) -> float:
-        assert gemm.right_view is not None
-        pieces = window_pieces(gemm.right_view, gemm.columns, gemm.registers.width)
-        if gemm.rows <= GEMM.few_rows:
-            return gemm.batch * gemm.rows * gemm.depth * pieces
-        rates, step = window_rates(gemm), gemm.right_view.step("own")
-        height, vectors = gemm.registers.direct_blocks(LOADS[step - 1])[0]
-        pieces, sweeps = -(-pieces // vectors) * vectors, -(-gemm.rows // height)
-        lines = rates.line * gemm.rows / gemm.registers.width
-        sweep = gemm.rows + rates.load[step - 1] * sweeps
-        return gemm.batch * gemm.depth * (pieces * sweep + lines)
+        return gemm.batch * sweep(gemm, gemm.rows, gemm.columns)
 
 
 class Gemv(Strategy):
@@ -507,6 +501,19 @@ def window_pieces(view: View, columns: int, lanes: int) -> int:
     (rows, down), (run, step) = view.own[-2:]
     run = run * rows if down == run * step else run
     return -(-columns // lanes) + (0 if run % lanes == 0 else columns // run)
+
+
+def sweep(gemm: Gemm, rows: int, columns: int) -> float:
+    """Vector instructions of so many rows of a direct convolution over so many columns."""
+    assert gemm.right_view is not None
+    pieces = window_pieces(gemm.right_view, columns, gemm.registers.width)
+    if gemm.rows <= GEMM.few_rows:
+        return rows * gemm.depth * pieces
+    rates, step = window_rates(gemm), gemm.right_view.step("own")
+    height, vectors = gemm.registers.direct_blocks(LOADS[step - 1])[0]
+    pieces, sweeps = -(-pieces // vectors) * vectors, -(-rows // height)
+    lines = rates.line * rows / gemm.registers.width
+    return gemm.depth * (pieces * (rows + rates.load[step - 1] * sweeps) + lines)
 
 
 def window_rates(gemm: Gemm) -> WindowRates:

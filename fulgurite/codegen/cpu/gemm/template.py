@@ -29,7 +29,7 @@ from ..llvm.masked import masked_load
 from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..target import Target
-from ..tiling import GEMM
+from ..tiling import CORES, GEMM
 from .gemv import GEMV, gemv_axpy, gemv_dot
 from .geometry import Geometry
 from .library_calls import LibraryCalls
@@ -151,7 +151,7 @@ class _Template:
         if not shared:
             return 0
         work = gemm.batch * gemm.depth * geo.size_of(s) * 2
-        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work))
+        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work, self.hastes[1]))
         return gemm.batch * geo.blocks * geo.block_elements(s.name) * self.size
 
     def pack_symbol(self, s: Operand) -> str:
@@ -166,13 +166,20 @@ class _Template:
         products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
         read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
         work, chunks = greatest(read, 3 * products // gemm.target.lanes), tiles.k_chunks
+        haste, pass_haste = self.hastes
         if chunks == 1:
-            launches.append(Launch("kernel", count, work))
+            launches.append(Launch("kernel", count, work, haste))
             return 0
-        launches.append(Launch("kernel_chunks", count * chunks, work))
+        launches.append(Launch("kernel_chunks", count * chunks, work, haste))
         work = 2 * gemm.batch * gemm.rows * gemm.columns * chunks
-        launches.append(Launch("kernel", count, work))
+        launches.append(Launch("kernel", count, work, pass_haste))
         return count * chunks * tiles.rows * tiles.columns * self.size
+
+    @property
+    def hastes(self) -> tuple[int, int]:
+        """How much less work is shared by many cores: of products, and of packing and joining."""
+        many = self.gemm.target.cores > 1 and not self.gemm.varies
+        return (CORES.haste, CORES.pass_haste) if many else (1, 1)
 
     @property
     def splits(self) -> bool:
@@ -224,7 +231,7 @@ class _Template:
         tile = f.number(("piece", s.name), wide)
         tiles = f.number(("pieces", s.name), -(-geo.size_of(s) // wide))
         high = f.number(("high", s.name), tall)
-        chunks = f.number(("chunks", s.name), self.tiles.k_block // tall)
+        chunks = f.number(("chunks", s.name), geo.pack_chunks(tall))
         steps = f.number("block of k", self.tiles.k_block)
         f.part = s.part
         self.constants(f, s.part.nodes)
@@ -645,5 +652,8 @@ class _Chunk:
     def join(self, sums: str, width: str, rows: str, columns: str) -> None:
         """Add up the sums of all chunks, in order."""
         p, f = self.template, self.f
-        operands = [self.memory, self.step, self.count, self.width, sums, width, rows, columns]
+        by_blocks = f.number("by blocks", int(p.tiles.by_blocks))
+        rounds = f.e.let(f"icmp ne i64 {by_blocks}, 0")
+        operands = [self.memory, self.step, self.count, self.width, sums, width, rows, columns,
+                    rounds]  # fmt: skip
         f.e.branch(self.joins, lambda: p.calls.call(f, join(p.registers), JOIN, operands))

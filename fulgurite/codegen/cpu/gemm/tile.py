@@ -32,7 +32,7 @@ RUNS_TYPES = f"{MICROKERNEL_TYPES}, i64, i64"  # of a block whose left operand h
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # the types of what packs
 TILE = "ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
 PACKED = {"left": "%workspace", "right": "%packed"}  # where each operand is packed
-JOIN = "ptr, i64, i64, i64, ptr, i64, i64, i64"
+JOIN = "ptr, i64, i64, i64, ptr, i64, i64, i64, i1"
 UNITS = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
     "all", "tile", "way", "from own", "from k", "apart", "own", "k", "numbers", "scratch",
@@ -170,7 +170,8 @@ class LibraryFunction:
             depth = f.least(high, f.sub(f.number("depth"), k))
             memory = self.packed(side, batch, own, place, number, down)
             block = PackedBlock(batch, own, k, memory, owned, depth)
-            self.operands.pack(self, move, side, block)
+            some = f.e.let(f"icmp sgt i64 {depth}, 0")  # the last block of k may be a part of one
+            f.e.branch(some, lambda: self.operands.pack(self, move, side, block))
             return []
 
         f.e.loop("%first", "%last", 1, [], unit)
@@ -298,8 +299,9 @@ def tile(registers: Registers) -> Module:
 @lru_cache(maxsize=32)
 def join(registers: Registers) -> Module:
     """`void f(ptr parts, i64 apart, i64 count, i64 stride, ptr sums, i64 width, i64 rows,
-    i64 columns)`: adds up the sums of chunks of k, in order, those of float32 in float64; parts
-    begin `apart` numbers apart."""
+    i64 columns, i1 rounds)`: adds up the sums of chunks of k, in order, those of float32 in
+    float64; parts begin `apart` numbers apart. If it `rounds`, each sum of two is rounded to
+    float32, as it would be if the parts were added in place one after the other."""
     t = LibraryFunction(registers, DenseOperands())
     f, e, kind = t.f, t.f.e, f"<{registers.target.lanes} x {t.inner}>"
     add = "fadd" if registers.dtype.kind == "f" else "add"
@@ -316,7 +318,12 @@ def join(registers: Registers) -> Module:
         def vector(step: str) -> None:
             def more(part: str, now: list[str]) -> list[str]:
                 place = t.at(source, f.add(f.mul(part, "%apart"), step))
-                return [e.let(f"{add} {wide} {now[0]}, {load(place)}")]
+                sum_ = e.let(f"{add} {wide} {now[0]}, {load(place)}")
+                if wide == kind:
+                    return [sum_]
+                short = e.let(f"fptrunc {wide} {sum_} to {kind}")
+                again = e.let(f"fpext {kind} {short} to {wide}")
+                return [e.let(f"select i1 %rounds, {wide} {again}, {wide} {sum_}")]
 
             (total,) = e.loop("1", "%count", 1, [(wide, load(t.at(source, step)))], more)
             if wide != kind:
@@ -330,7 +337,7 @@ def join(registers: Registers) -> Module:
     e.loop("0", "%rows", 1, [], row)
     arguments = (
         "ptr %parts, i64 %apart, i64 %count, i64 %stride, ptr %sums, i64 %width, "
-        "i64 %rows, i64 %columns"
+        "i64 %rows, i64 %columns, i1 %rounds"
     )
     return t.module(f"join_{registers.dtype}", arguments)
 

@@ -63,6 +63,12 @@ class Tiles:
     in_place: bool = False
     k_chunks: int = 1  # split-K: summed apart and joined in order
     column_tiles: int = 0  # nearly equal in vectors, of `columns` at most; 0: all alike
+    by_blocks: bool = False  # are chunks single blocks, whose sums are added as if in place?
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What bits depend on: steps of a block, and how many sums are joined with more digits."""
+        return self.k_block, 1 if self.by_blocks else self.k_chunks
 
     def scratch(self, lanes: int) -> tuple[int, int, int]:
         """Elements of a tile's own packed left operand, packed right operand and accumulators."""
