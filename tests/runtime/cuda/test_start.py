@@ -50,8 +50,11 @@ def cold(
     order(library)
     fg.clear_caches()  # plans of the device that was
     fake.install()
+    rescue = threading.Timer(30, library.fake_hold, [b""])  # of who waits for what is held
+    rescue.start()
     with fg.config(device="cuda", disk_cache=False, tier="native"):
         yield
+    rescue.cancel()
     library.fake_hold(b"")
     library.fake_fail(b"", 0, 0)
     fg.clear_caches()
@@ -83,7 +86,7 @@ def test_texts_are_compiled_while_the_driver_starts_and_values_are_those_of_the_
 
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(asked)
-        is_begun, calls = begun.wait(60), order(library)
+        is_begun, calls = begun.wait(20), order(library)
         library.fake_hold(b"")
         np.testing.assert_array_equal(answer.result(60), np.arange(6) * 2.0)
     assert is_begun and calls == ["cuInit"], "texts wait for the driver"
@@ -114,7 +117,7 @@ def test_a_plan_is_made_once_before_its_key_and_kept_under_it(
     library.fake_hold(b"cuInit")
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(value)
-        is_begun, calls = begun.wait(60), order(library)
+        is_begun, calls = begun.wait(20), order(library)
         library.fake_hold(b"")
         first = answer.result(60)
     assert is_begun and calls == ["cuInit"] and made == ["first"]
