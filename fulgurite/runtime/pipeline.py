@@ -295,23 +295,29 @@ def run_pipeline(
     return run_passes(value, context, passes, watch, level, seconds)
 
 
-def planned(value: Node | LaidOut, context: Context) -> tuple[Plan, dict[str, float]]:
-    """The plan of a graph, and how long each pass took."""
-    seconds: dict[str, float] = {}
+Ahead = tuple[LaidOut, dict[str, float]]  # a graph up to its code, and how long each pass took
+
+
+def planned(
+    sink: Node, context: Context, ahead: Ahead | None = None
+) -> tuple[Plan, dict[str, float]]:
+    """The plan of a graph, of which a part may be made, and how long each pass took."""
+    value, seconds = (sink, dict[str, float]()) if ahead is None else ahead
     plan = run_pipeline(value, context, PIPELINE, None, seconds)
     assert isinstance(plan, Plan)
     return plan, seconds
 
 
-def compiled_ahead(sink: Node, context: Context) -> LaidOut:
+def begun(sink: Node, context: Context) -> Ahead:
     """A graph planned up to its code, which its device has begun to compile."""
-    laid_out = run_pipeline(sink, context, BEFORE_COMPILE)
+    seconds: dict[str, float] = {}
+    laid_out = run_pipeline(sink, context, BEFORE_COMPILE, None, seconds)
     assert isinstance(laid_out, LaidOut)
     schedule = laid_out.schedule
     get_device(context.device).compile_ahead(
         [item.kernel for item in schedule.items], written_over(schedule)
     )
-    return laid_out
+    return laid_out, seconds
 
 
 def compiled(schedule: Schedule, options: Options, device: str) -> Plan:

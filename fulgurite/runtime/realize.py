@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,13 +45,16 @@ from .donation import NOTHING, assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
-from .plan import KERNELS, LaidOut, Plan, plan_of_host_step
+from .plan import KERNELS, Plan, plan_of_host_step
 from .plan_key import cache_key, has_patterns, may_run_as_built
 from .recording import HISTORY, note
 from .sizes.recent import RECENT, Expected
 from .sizes.shapes import SHAPES, STATS, Sample, Shapes
 from .step_executor import concrete
 from .views import view_of
+
+if TYPE_CHECKING:
+    from .pipeline import Ahead
 
 
 class Compiled:
@@ -254,7 +257,7 @@ def _found_or_made(
         return compile_graph(normal, device, options, lifted, donated)
     ahead = None
     if get_device(device).plans_first(options) and not normal.values:
-        ahead = _compiled_ahead(normal, device, options, lifted, donated)
+        ahead = _begun(normal, device, options, lifted, donated)
     kept = kept_plans(device, options, normal)
     key = None  # functions of the user have no name that another process knows
     if kept is not None and not has_patterns(options):
@@ -274,21 +277,20 @@ def _found_or_made(
         return found
 
 
-def _compiled_ahead(
+def _begun(
     normal: Normal, device: str, options: Options, lifted: dict[int, DType],
     donated: Donated,
-) -> LaidOut:  # fmt: skip
+) -> Ahead:  # fmt: skip
     """Plan a graph before its key is known, which nothing is kept under: its code is under way."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
     with FORK_LOCK:
-        from .pipeline import Context, compiled_ahead
-    context = Context(options, device, len(normal.buffers) + len(lifted), donated)
-    return compiled_ahead(value, context)
+        from .pipeline import Context, begun
+    return begun(value, Context(options, device, len(normal.buffers) + len(lifted), donated))
 
 
 def compile_graph(
     normal: Normal, device: str, options: Options, lifted: dict[int, DType],
-    donated: Donated = (), ahead: LaidOut | None = None,
+    donated: Donated = (), ahead: Ahead | None = None,
 ) -> Compiled:  # fmt: skip
     """Run the stages on the graph that a key describes, or those that are left."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
@@ -310,7 +312,7 @@ def compile_graph(
         if symbolic is not None:
             seconds = {"sizes": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, symbolic, seconds)
-    plan, seconds = planned(value if ahead is None else ahead, context)
+    plan, seconds = planned(value, context, ahead)
     return Compiled(normal.constants, lifted, plan, seconds)
 
 

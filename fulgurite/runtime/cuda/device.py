@@ -112,19 +112,22 @@ class CudaDevice(BaseDevice):
         self.start = Start(self)
         os.register_at_fork(before=self.start.join, after_in_child=self._after_fork)
 
-    def start_driver(self) -> None:
-        """Find out what the GPU is: the first thing that `Start` does."""
+    def ordinal(self) -> int:
+        """The driver's number of the GPU."""
         given = self.name.partition(":")[2]
-        member = int(given) if given else local_rank() % max(1, self.driver.devices())
-        gpu = cuda.device_of(self.driver, member)
-        found = cuda.properties_of(self.driver, gpu)
-        vars(self).update(properties=found, dlpack=(DLPACK_CUDA, member))
+        return int(given) if given else local_rank() % max(1, self.driver.devices())
+
+    def find_out(self) -> None:
+        """Ask the driver, which has started, what the GPU is."""
+        ordinal = self.ordinal()
+        found = cuda.properties_of(self.driver, cuda.device_of(self.driver, ordinal))
+        vars(self).update(properties=found, dlpack=(DLPACK_CUDA, ordinal))
 
     def make_context(self) -> None:
         """Make the context current in this thread, a stream and memory: all of it or nothing."""
         driver = self.driver
         with ExitStack() as made:
-            context = cuda.Context(driver, vars(self)["dlpack"][1])
+            context = cuda.Context(driver, self.ordinal())
             made.callback(context.close)
             stream = cuda.Stream(driver)
             made.callback(stream.close)

@@ -54,9 +54,10 @@ class Start:
     def bring_up(self) -> None:
         """Start the driver and make the context; copy what came meanwhile."""
         self.at_work = threading.get_ident()
-        self.device.start_driver()
+        self.device.driver.devices()
         self.known.set()
         self.device.make_context()
+        self.device.find_out()
         with self.lock:
             self.is_done, self.device.__class__ = True, self.kind
         self.over.set()
@@ -73,7 +74,8 @@ class Start:
             raise AttributeError(f"the start of a device has no {name!r} yet")
         if name in ("properties", "dlpack"):
             self.known.wait()
-            if name in vars(self.device):
+            if self.device.driver.is_started:  # the thread is making the context
+                self.device.find_out()
                 return
         self.over.wait()
         with self.lock:

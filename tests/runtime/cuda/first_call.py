@@ -90,6 +90,7 @@ def without_gpu() -> None:
     os.environ["FULGURITE_DISK_CACHE"] = "0"
     register_device("cuda", CudaDevice, lambda: 1)
     generator.load_compiler_ahead = lambda: None
+    generator.compile_ahead = lambda kernels, over: None
     KernelTable.cubin = lambda self, launch: Cubin(b"0", "kernel", 0, launch.warps, 1, 0)  # type: ignore[method-assign]
 
 

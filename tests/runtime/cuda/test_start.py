@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.graph.fusion.build_schedule import build_schedule
+from fulgurite.runtime import pipeline
 from fulgurite.runtime.cuda import driver as cuda
 from fulgurite.runtime.cuda import start
 from fulgurite.runtime.cuda.memory import CudaBuffer
@@ -48,8 +50,11 @@ def cold(
     order(library)
     fg.clear_caches()  # plans of the device that was
     fake.install()
+    rescue = threading.Timer(30, library.fake_hold, [b""])  # of who waits for what is held
+    rescue.start()
     with fg.config(device="cuda", disk_cache=False, tier="native"):
         yield
+    rescue.cancel()
     library.fake_hold(b"")
     library.fake_fail(b"", 0, 0)
     fg.clear_caches()
@@ -81,7 +86,7 @@ def test_texts_are_compiled_while_the_driver_starts_and_values_are_those_of_the_
 
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(asked)
-        is_begun, calls = begun.wait(60), order(library)
+        is_begun, calls = begun.wait(20), order(library)
         library.fake_hold(b"")
         np.testing.assert_array_equal(answer.result(60), np.arange(6) * 2.0)
     assert is_begun and calls == ["cuInit"], "texts wait for the driver"
@@ -89,6 +94,38 @@ def test_texts_are_compiled_while_the_driver_starts_and_values_are_those_of_the_
     assert calls.count("cuDevicePrimaryCtxRetain") == 1
     places = [calls.index(name) for name in ("cuMemcpyHtoDAsync_v2", "cuLaunchKernel")]
     assert places == sorted(places) and calls[0] == "cuDevicePrimaryCtxRetain"
+
+
+def test_a_plan_is_made_once_before_its_key_and_kept_under_it(
+    library: ctypes.CDLL, begun: threading.Event, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from tests.runtime.cuda import fake
+
+    made: list[str] = []
+
+    def noted(*given: Any) -> Any:
+        made.append("released" if begun.is_set() else "first")
+        return build_schedule(*given)
+
+    monkeypatch.setattr(pipeline, "build_schedule", noted)
+    folder = str(tmp_path / "cache")
+
+    def value() -> Any:
+        with fg.config(device="cuda", disk_cache=True, cache_dir=folder, tier="native"):
+            return fg.softmax(fg.Tensor(np.arange(6, dtype=np.float32)), axis=-1).numpy()
+
+    library.fake_hold(b"cuInit")
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(value)
+        is_begun, calls = begun.wait(20), order(library)
+        library.fake_hold(b"")
+        first = answer.result(60)
+    assert is_begun and calls == ["cuInit"] and made == ["first"]
+    begun.clear()
+    fg.clear_caches()  # as another process
+    fake.install()
+    np.testing.assert_array_equal(value(), first)
+    assert made == ["first"] and not begun.is_set(), "it was not found on disk"
 
 
 def test_what_needs_no_context_does_not_wait_for_it(library: ctypes.CDLL) -> None:

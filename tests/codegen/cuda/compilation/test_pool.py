@@ -27,9 +27,21 @@ with ThreadPoolExecutor(4) as threads:
     made = list(threads.map(lambda text: compile_pool.compile_launch(launch(text), 90), texts))
 assert "triton" not in sys.modules, "workers have it"
 assert len({one.image for one in made}) == 3 and {one.symbol for one in made} == {"kernel"}
-if not os.fork():  # a child has no workers, and does not disturb those of its parent
-    os._exit(0 if pool.compile(launch(FIRST), 90) is None else 1)
+compile_pool.begin([launch(texts[1])], 90)
+if not os.fork():  # a child has workers of its own, and does not disturb those of its parent
+    found = compile_pool.compile_launch(launch(texts[1]), 90)
+    own = compile_pool.start()
+    lost = pool.compile(launch(FIRST), 90) is None
+    fine = lost and own is not pool and found == made[1] and "triton" not in sys.modules
+    own.close()
+    os._exit(0 if fine else 1)
 assert os.wait()[1] == 0
+asked, pool.compile = [], lambda *given: asked.append(given) or type(pool).compile(pool, *given)
+compile_pool.begin([launch(texts[2]), launch(texts[2])], 90)
+assert compile_pool.compile_launch(launch(texts[2]), 80) != made[2], "another GPU's text"
+assert compile_pool.compile_launch(launch(texts[2]), 90) == made[2]
+assert [capability for _, capability in asked] == [90, 80], "what was begun is what is asked for"
+del pool.compile
 assert pool.compile(launch(FIRST), 90) == made[0]
 assert pool.compile(launch(FIRST.replace("tl.load", "tl.lode")), 90) is None
 assert pool.compile(launch(FIRST), 90) == made[0], "the worker goes on"
