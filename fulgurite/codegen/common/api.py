@@ -39,15 +39,11 @@ ERROR, BROKEN, FIRST = Word
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One function and how much there is to do; `work` is a guess in additions over all units.
-
-    With `haste` it is shared from so many times less work on, by threads that are awake.
-    """
+    """One function and how much there is to do; `work` is a guess in additions over all units."""
 
     symbol: str
     units: int
     work: int
-    haste: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ...core.lazy_dataclass import dataclass
 from ..common.api import BROKEN, ERROR, FIRST, KernelText, Launch
@@ -86,7 +85,7 @@ def compose(parts: Sequence[Part], count: int, room: Room) -> KernelText:
             definitions.append(_around(step, called, places, count, table))
         for launch in inner.launches:
             suffix = launch.symbol.removeprefix("kernel")
-            launches.append(replace(launch, symbol=f"kernel_step{position}{suffix}"))
+            launches.append(Launch(f"kernel_step{position}{suffix}", launch.units, launch.work))
     text = "\n".join([*definitions, *declarations]) + "\n"
     return KernelText(
         text, tuple(launches), tuple(variables), tuple(numbers), room.size, tuple(library)

@@ -212,7 +212,7 @@ start:
 many:
   %together.at = getelementptr i8, ptr %pool, i64 $together$
   %together = load ptr, ptr %together.at
-  call void %together(ptr %function, ptr %params, ptr %values, i64 %units, i64 %shared,
+  call void %together(ptr %function, ptr %params, ptr %values, i64 %units,
     ptr %pool, i64 %threads)
   br label %check
 one:

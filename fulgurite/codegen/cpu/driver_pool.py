@@ -5,8 +5,7 @@ In: nothing; this is text, loaded when a process first asks for more than one th
 shares a launch in the pool, where the driver finds it (`driver.py` has the calling convention).
 A launch may be taken over by idle workers: each enters by raising a flag of its own, then looks
 whether the job is still `open`; the caller closes the job, then waits until no flag is up. So a
-worker that sleeps is never waited for, and none sees a job that is over. A launch that is over
-sooner than they would come (`shared` is 2) wakes none. One word that all raise
+worker that sleeps is never waited for, and none sees a job that is over. One word that all raise
 would go from core to core, and so would the words of others' parts if a worker wrote there to see
 that nothing is left: it reads them first, all at once. A pool that is busy is not waited for: the
 second caller does its launch alone. A worker on the processor of its caller could run in its
@@ -284,8 +283,7 @@ done:
 }
 
 define internal void @together(
-    ptr %function, ptr %params, ptr %values, i64 %units, i64 %shared,
-    ptr %pool, i64 %threads) nounwind {
+    ptr %function, ptr %params, ptr %values, i64 %units, ptr %pool, i64 %threads) nounwind {
 entry:
   %busy = getelementptr i8, ptr %pool, i64 $busy$
   %got = cmpxchg ptr %busy, i64 0, i64 1 seq_cst seq_cst
@@ -330,9 +328,7 @@ opened:
   %old = atomicrmw add ptr %pool, i64 1 seq_cst
   %lying = load atomic i64, ptr %sleepers seq_cst, align 8
   %any = icmp ne i64 %lying, 0
-  %waits = icmp eq i64 %shared, 1
-  %wakes = and i1 %any, %waits
-  br i1 %wakes, label %wake, label %go
+  br i1 %any, label %wake, label %go
 wake:
   %a = call i32 @pthread_mutex_lock(ptr %mutex)
   %b = call i32 @pthread_cond_broadcast(ptr %condition)

@@ -197,19 +197,21 @@ class CoreRates:
     multiply_adds: float = 1.5  # of vectors in a cycle: two threads may share a core
     latency_cycles: float = 4.0  # of a multiply-add
     broadcast: float = 0.5  # of a multiply-add, for each number of the left operand
-    amx_cycles: float = 3.0  # of a tile's product for one of the sixteen steps that it has
+    amx_cycles: float = 1.5  # of a tile's product for one of the sixteen steps that it has
     far_bytes: float = 8.0  # that come from the last cache in a cycle
     near_bytes: float = 32.0  # the same from the second, which has all of small operands
     cache_bytes: int = 3 << 19  # of operands that it has
     results_bytes: int = 8 << 20  # that all cores' second caches keep until the next run
     page_cycles: float = 20.0  # of a row of results beyond those, which begins in another page
     apart_cycles: float = 25.0  # of a vector of a view that is packed number by number
-    transposed: float = 4.0  # times what a vector is packed in, where it is transposed
+    transposed: float = 3.0  # times what a vector is packed in, where it is transposed
     # of a line of the left and of the right operand that is written for other cores, who had it
     passed_cycles: tuple[float, float] = (60.0, 130.0)
     alone_cycles: float = 30.0  # the same where one core writes them all
-    launch_cycles: float = 4000.0  # until all cores have begun, and until all are known to be done
-    unit_cycles: float = 300.0  # until a unit begins to multiply
+    launch_cycles: float = (
+        10_000.0  # until all cores have begun, and until all are known to be done
+    )
+    unit_cycles: float = 800.0  # until a unit begins to multiply
     pack_unit_cycles: float = 1500.0  # the same where it packs
     line_cycles: float = 4.0  # of a row of columns that begins elsewhere in memory
     cache_ways: int = 16  # lines of the second cache that share a place
@@ -221,8 +223,7 @@ class CoreRates:
     many_tiles: float = 2.5  # for each core, which are enough
     amx_stack_bytes: int = 768 << 10  # of a tile: AMX needs long sums, and comes with large caches
     shared_work: int = 1 << 17  # additions from which a launch is shared
-    haste: int = 4  # of multiply-adds, which take longer than they are counted for
-    pass_haste: int = 16  # of what other cores write or wrote: a line takes as long as 64 additions
+    passing: int = 16  # times a number that is added takes, if other cores read or wrote it
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ part:""",
 define internal void @leave""",
     ),
     (
-        "i64 %shared,\n    ptr %pool, i64 %threads) nounwind {",
-        "i64 %shared,\n    ptr %pool, i64 %threads, ptr %log) nounwind {",
+        "i64 %units, ptr %pool, i64 %threads) nounwind {",
+        "i64 %units, ptr %pool, i64 %threads, ptr %log) nounwind {",
     ),
     (
         "  store atomic i64 %here, ptr %caller.at monotonic, align 8\n",

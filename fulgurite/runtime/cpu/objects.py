@@ -51,7 +51,7 @@ class Native(NamedTuple):
     """A kernel that the driver can launch."""
 
     digest: str  # of its text
-    launches: tuple[tuple[str, int, int], ...]  # function, units, whether to share them: `shared`
+    launches: tuple[tuple[str, int, int], ...]  # function, units, whether to share them
     variables: tuple[str, ...]
     numbers: tuple[int, ...]
     workspace: int
@@ -201,19 +201,16 @@ def _parts(new: dict[str, tuple[str, list[str]]], threads: int) -> list[list[str
     return parts
 
 
-def shared(units: int, work: int, haste: int = 1) -> int:
-    """1 if the units of a launch are worth sharing among threads, 2 if among those awake alone."""
-    if units <= 1 or work * haste < THREADED:
-        return 0
-    return 1 if work >= THREADED else 2
+def shared(units: int, work: int) -> int:
+    """1 if the units of a launch are worth sharing among threads."""
+    return int(work >= THREADED and units > 1)
 
 
 def launch_of(kernel: KernelText, digest: str) -> Native:
     """How the driver launches a kernel whose text has this digest."""
 
     def phase(p: Launch) -> tuple[str, int, int]:
-        symbol = p.symbol.replace("kernel", f"k{digest}", 1)
-        return symbol, p.units, shared(p.units, p.work, p.haste)
+        return p.symbol.replace("kernel", f"k{digest}", 1), p.units, shared(p.units, p.work)
 
     packed, form = None, kernel.prepacked
     if form is not None:

@@ -1,6 +1,5 @@
 """Tests of the native driver and its threads: right answers however many share the work."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,8 +13,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.codegen.cpu import target
-from fulgurite.codegen.cpu.driver import COPY, END, LAUNCH, LIMITS, Pool
+from fulgurite.codegen.cpu.driver import COPY, END, LAUNCH, LIMITS
 from fulgurite.core.op import Array
 
 pytest.importorskip("llvmlite")
@@ -246,34 +244,3 @@ def test_ctrl_c_ends_a_long_plan_between_launches_and_other_signals_do_not() -> 
     assert len(seen) == 2 and (out == 6.0).all(), "begun, and not brought to its end"
     with fg.config(device="cpu", tier="native"):
         assert (fg.Tensor(x) * 2).numpy()[-1] == 6.0
-
-
-def sleepers(count: int = 0, seconds: float = 10) -> int:
-    """How many workers of this process are asleep, once there are so many."""
-    found, end = ctypes.c_int64.from_address(workers().pool + Pool.SLEEPERS), time.time() + seconds
-    while found.value < count and time.time() < end:
-        time.sleep(1e-3)
-    return found.value
-
-
-def test_a_launch_that_is_soon_over_wakes_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "many_cores", lambda _: 16)
-    target.target.cache_clear()
-    with fg.config(device="cpu", tier="native", threads=3, disk_cache=False):
-        fg.Tensor(ROWS).sum().realize()  # the workers begin
-        small, large = np.ones((61, 63), np.float32), np.ones((300, 400), np.float32)
-        plans = []
-        for a in (small, large):
-            x = fg.Tensor(a)
-            plans.append((fg.schedule(x @ x.T), a @ a.T))
-            plans[-1][0].compile()
-        asleep = workers().count - 1
-        for plan, right in plans:
-            before = []
-            for _ in range(20):
-                assert sleepers(asleep) == asleep
-                (found,) = plan.run()
-                before.append(sleepers())
-                assert (found.numpy() == right).all()
-            assert (set(before) == {asleep}) == (right.shape == (61, 61))
-    target.target.cache_clear()

@@ -105,8 +105,7 @@ class Model:
         """True if one thread does it all."""
         p = self.p
         read = p.batch * (p.rows + p.columns) * p.depth
-        work = max(read, 3 * p.batch * p.products // p.block.lanes)
-        return work * CORES.haste < CORES.shared_work
+        return max(read, 3 * p.batch * p.products // p.block.lanes) < CORES.shared_work
 
     @property
     def is_huge(self) -> bool:
@@ -262,7 +261,7 @@ class Model:
         p = self.p
         size = (p.rows, p.columns)[side]
         vectors = p.batch * size * p.depth / self.registers.width
-        if 2 * p.batch * size * p.depth * CORES.pass_haste < CORES.shared_work:  # by one core
+        if 2 * p.batch * size * p.depth * CORES.passing < CORES.shared_work:  # by one core
             return vectors * (self.weights[side] + CORES.alone_cycles)
         cycles = vectors * (self.weights[side] + CORES.passed_cycles[side])
         return self.launch(cycles / units, units)
@@ -271,7 +270,7 @@ class Model:
         """Cycles of a launch that adds up the sums of chunks, which other cores wrote."""
         numbers = self.p.batch * self.p.rows * self.p.columns * chunks
         vectors = numbers / self.registers.width
-        if 2 * numbers * CORES.pass_haste < CORES.shared_work or units == 1:
+        if 2 * numbers * CORES.passing < CORES.shared_work or units == 1:
             return vectors * CORES.alone_cycles
         return self.launch(vectors * CORES.passed_cycles[0] / units, units)
 

@@ -151,7 +151,7 @@ class _Template:
         if not shared:
             return 0
         work = gemm.batch * gemm.depth * geo.size_of(s) * 2
-        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work, self.hastes[1]))
+        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work * self.passing))
         return gemm.batch * geo.blocks * geo.block_elements(s.name) * self.size
 
     def pack_symbol(self, s: Operand) -> str:
@@ -166,20 +166,19 @@ class _Template:
         products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
         read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
         work, chunks = greatest(read, 3 * products // gemm.target.lanes), tiles.k_chunks
-        haste, pass_haste = self.hastes
         if chunks == 1:
-            launches.append(Launch("kernel", count, work, haste))
+            launches.append(Launch("kernel", count, work))
             return 0
-        launches.append(Launch("kernel_chunks", count * chunks, work, haste))
+        launches.append(Launch("kernel_chunks", count * chunks, work))
         work = 2 * gemm.batch * gemm.rows * gemm.columns * chunks
-        launches.append(Launch("kernel", count, work, pass_haste))
+        launches.append(Launch("kernel", count, work * self.passing))
         return count * chunks * tiles.rows * tiles.columns * self.size
 
     @property
-    def hastes(self) -> tuple[int, int]:
-        """How much less work is shared by many cores: of products, and of packing and joining."""
+    def passing(self) -> int:
+        """How much more than additions it is to write or read what other cores read or wrote."""
         many = self.gemm.target.cores > 1 and not self.gemm.varies
-        return (CORES.haste, CORES.pass_haste) if many else (1, 1)
+        return CORES.passing if many else 1
 
     @property
     def splits(self) -> bool:
