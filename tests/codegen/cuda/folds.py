@@ -69,6 +69,9 @@ FOLDS = (
     Fold("soft_cap", lambda s, r, c, x: x.tanh(s / 20.0) * 20.0),
     Fold("statistics", lambda s, r, c, x: x.where(c <= r, s, LOWEST), statistics=True),
     Fold("grouped", lambda s, r, c, x: x.where(c <= r, s, LOWEST), shared=4),
+    # a number stands for -inf: whole blocks, and rows, have no other score
+    Fold("padded", lambda s, r, c, x: x.where((c <= r) & (c >= 140), s, -3.4028234663852886e38)),
+    Fold("far", lambda s, r, c, x: s + x.where((c <= r) & (c >= 140), 0.0, -1e30)),
 )  # fmt: skip
 
 
