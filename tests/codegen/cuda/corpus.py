@@ -165,7 +165,8 @@ def functions(n: int) -> list[Any]:
         fg.scatter_add(fg.zeros((n,)), 0, index, fg.ones((7,))), fg.concat([x, x * 2.0], axis=1),
         x[:, ::-1], fg.where(x > 0, x, -x).prod(axis=1), (x > 0).any(axis=0),
         fg.random.normal((n, 3)), (x.astype("int32") % 3).sum(axis=1),
-        fg.one_hot(index, n).sum(axis=0),
+        fg.one_hot(index, n).sum(axis=0), fg.logsumexp(fg.broadcast_to(x, (3, 3, n)), axis=0),
+        fg.logsumexp(fg.broadcast_to(x[0], (40, n)), axis=0),
     ]  # fmt: skip
 
 
