@@ -142,8 +142,14 @@ def fg_fast_exp(x):
 
 @triton.jit
 def fg_fast_exp_apart(a, b):
-    """exp(a - b) in one product for each a, within |b| 2^-23 more."""
-    return fg_fast_exp2(tl.fma(a, 1.442695, b * -1.442695))
+    """exp(a - b) in one product for each a, within |b| 2^-23 more.
+
+    Beyond 2^30, where numbers are so far apart that only equal ones give more than 0, the factor is
+    1: the product with b is exact then, and finite. A score that stands for a mask is the largest
+    of a block that has no other.
+    """
+    factor = tl.where(tl.abs(b) < 1073741824.0, 1.442695, 1.0)
+    return fg_fast_exp2(tl.fma(a, factor, b * factor * -1.0))
 
 
 @triton.jit

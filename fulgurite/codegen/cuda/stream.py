@@ -281,13 +281,15 @@ class StreamProgram(TileProgram):
                 three = [self._known(one, scope) for one in (*first.src, second)]
                 if first.op is MUL and self._is_score(first) and None not in three:
                     return f"tl.fma({', '.join(map(str, three))})"
-        if node.op is CAST and node.src[0].op is SUB and all(map(self._is_place, node.src[0].src)):
-            return " - ".join([self._as_float(one, scope) for one in node.src[0].src])
+        apart = node.src[0]
+        is_distance = node.op is CAST and apart.op is SUB and apart.dtype.kind == "i"
+        if is_distance and all(map(self._is_place, apart.src)):
+            return " - ".join([self._as_float(one, scope) for one in apart.src])
         return None
 
     def _is_place(self, node: Node) -> bool:
         """True if a value is a place along rows or columns, from 0 up to 2^23."""
-        index = None if self._is_score(node) else affine(node)
+        index = None if self._is_score(node) else affine(node, self.sizes)
         if index is None or index[0] < 0 or any(step < 0 for _, step in index[1]):
             return False
         most = [step * (self.sizes[a] - 1) for a, step in index[1] if isinstance(a, int)]

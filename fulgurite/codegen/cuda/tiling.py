@@ -179,11 +179,12 @@ def choose_tiling(
     for axis, (_, steps) in windows.items():
         sizes[axis] = min(sizes[axis], steps)
     parallel = parallel_axes(roots, free)
+    counters = frozenset([counter for counter, _ in windows.values()])
     used = frozenset[int]().union(*[free[n] for n in order])
     folded = [a for a in sorted(used) if a not in parallel]
     contiguous = _contiguous(order, free, sizes, dtypes)
     if not folded:
-        found = _map_tiling(order, sizes, parallel, contiguous, width, table)
+        found = _map_tiling(order, sizes, parallel - counters, contiguous, width, table)
         return replace(
             found, streaming=table.streaming, short=table.short_functions, peeled=table.row_peel
         )
@@ -195,7 +196,7 @@ def choose_tiling(
     apart = _folded_apart(order, free, sizes, folded, table)
     held = sizes, parallel, [a for a in folded if a not in apart], contiguous, width
     short = None if windows else _short_fold(order, *held, table)
-    found = short or _fold_tiling(*held, table, narrow, windows)
+    found = short or _fold_tiling(*held, table, narrow, counters)
     found = _beside(found, apart, order, free, sizes)
     return replace(
         found, streaming=table.streaming, short=table.short_functions,
@@ -342,15 +343,14 @@ def _store_order(
 def _fold_tiling(
     sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
     contiguous: Mapping[int, int], width: int, table: GpuTable, narrow: bool,
-    windows: Mapping[int, Window],
+    counters: frozenset[int],
 ) -> Tiling:  # fmt: skip
     """A row at a time where the folded axis is contiguous, else columns side by side.
 
     What counts the blocks of a split fold is one number of a program, never a column.
     """
     axis = max(folded, key=lambda a: (contiguous.get(a, 0), sizes[a]))
-    may_be = parallel.difference([counter for counter, _ in windows.values()])
-    beside = max(may_be, key=lambda a: (contiguous.get(a, 0), sizes[a]), default=None)
+    beside = max(parallel - counters, key=lambda a: (contiguous.get(a, 0), sizes[a]), default=None)
     if beside is None or contiguous.get(axis, 0) >= contiguous.get(beside, 0):
         block, half = power(sizes[axis]), max(1, table.row_bytes // width // 2)
         each = 4 * half

@@ -116,7 +116,8 @@ class StreamProblem:
         """Conditions that leave out whole blocks; elements that are stored are all computed."""
         if self.elements:
             return ()
-        return skip_tests((*self.states, *self.streaming.crossed), frozenset(self.n_axes))
+        states = *self.states, *self.streaming.crossed
+        return skip_tests(states, frozenset(self.n_axes), self.sizes)
 
     @property
     def all_weighted(self) -> tuple[WeightedSum, ...]:

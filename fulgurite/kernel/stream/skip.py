@@ -15,7 +15,7 @@ from math import inf
 
 from ...core.dtype import decode
 from ...core.lazy_dataclass import dataclass
-from ...core.node import Node, toposort
+from ...core.node import Node, Source, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import (
     ADD,
@@ -33,9 +33,10 @@ from ...core.ops.elementwise import (
     SUB,
     WHERE,
 )
-from ...core.ops.index import FOLD, INDEX
+from ...core.ops.index import FOLD
 from ...core.ops.leaf import CONST
-from ...graph.ir.affine import Affine, add, axes_of, number, scale, sources_of
+from ...graph.ir.affine import Affine, add, axes_of, number
+from ...graph.ir.queries import affine_value
 from .online import State
 
 Known = float | None  # -inf, +inf, 0, or None for what is not known
@@ -49,26 +50,30 @@ class SkipTest:
     index: Affine
 
 
-def skip_tests(states: Sequence[State], streamed: frozenset[int]) -> tuple[SkipTest, ...]:
+def skip_tests(
+    states: Sequence[State], streamed: frozenset[int], sizes: Sequence[int]
+) -> tuple[SkipTest, ...]:
     """Every condition that can leave out whole blocks."""
     found: dict[Affine, None] = {}
     inside = toposort([s.body for s in states])
     for condition in dict.fromkeys([n.src[0] for n in inside if n.op is WHERE]):
         for holds in (False, True):
             if _leaves_identities(states, condition, holds):
-                for index in _needed(condition, holds):
+                for index in _needed(condition, holds, sizes):
                     if axes_of(index) & streamed:
                         found[index] = None
     return tuple(map(SkipTest, found))
 
 
-def always_true(condition: Node) -> tuple[Affine, ...] | None:
+def always_true(condition: Node, sizes: Sequence[int]) -> tuple[Affine, ...] | None:
     """Indices by which a condition holds: wherever all are 0 or more. None if none say it."""
     if condition.op is AND:
-        sides = [always_true(source) for source in condition.src]
+        sides = [always_true(source, sizes) for source in condition.src]
         found = [index for side in sides if side is not None for index in side]
         return None if None in sides else tuple(found)
-    return tuple(_needed(condition, False)) or None if condition.op in (LE, LT) else None
+    if condition.op not in (LE, LT):
+        return None
+    return tuple(_needed(condition, False, sizes)) or None
 
 
 def _leaves_identities(states: Sequence[State], condition: Node, holds: bool) -> bool:
@@ -130,16 +135,16 @@ _TRANSFER: Mapping[Op, Callable[[Node, Sequence[Known]], Known]] = {
 }  # fmt: skip
 
 
-def _needed(condition: Node, holds: bool) -> Iterator[Affine]:
+def _needed(condition: Node, holds: bool, sizes: Sequence[int]) -> Iterator[Affine]:
     """Indices that are below 0 only where a condition has this value."""
     op, src = condition.op, condition.src
     if op is NOT:
-        yield from _needed(src[0], not holds)
+        yield from _needed(src[0], not holds, sizes)
     elif (op is AND and not holds) or (op is OR and holds):
         for source in src:
-            yield from _needed(source, holds)
+            yield from _needed(source, holds, sizes)
     elif op in (LE, LT):
-        first, second = affine(src[0]), affine(src[1])
+        first, second = affine(src[0], sizes), affine(src[1], sizes)
         if first is None or second is None:
             return
         if not holds:  # a <= b fails where b - a < 0, a < b where b - a - 1 < 0
@@ -148,28 +153,11 @@ def _needed(condition: Node, holds: bool) -> Iterator[Affine]:
             yield add(add(first, second, -1), number(-1 if op is LE else 0))
 
 
-def affine(node: Node) -> Affine | None:
-    """A whole number as an index of axes, if it is one."""
-    if node.dtype.kind not in "iu" or node.dtype.bits < 32:
-        return None
-    if node.op is INDEX:
-        divides = any(isinstance(atom, tuple) for atom, _ in node.arg[1])
-        return None if sources_of(node.arg) or divides else node.arg
-    if node.op is CONST:
-        return number(int(decode(node.arg[0], node.dtype).real))
-    combine = _AFFINE.get(node.op)
-    found = [] if combine is None else [affine(s) for s in node.src]
-    known = [index for index in found if index is not None]
-    return combine(*known) if combine is not None and len(known) == len(found) else None
+def affine(node: Node, sizes: Sequence[int]) -> Affine | None:
+    """A whole number as an index of axes of these sizes, if it is one that never wraps around."""
 
+    def bound(atom: int | Source) -> tuple[int, int]:
+        return (0, sizes[atom] - 1) if isinstance(atom, int) else node.dtype.limits
 
-def _multiplied(a: Affine, b: Affine) -> Affine | None:
-    if a[1] and b[1]:
-        return None
-    return scale(a, b[0]) if not b[1] else scale(b, a[0])
-
-
-_AFFINE: Mapping[Op, Callable[..., Affine | None]] = {
-    CAST: lambda a: a, NEG: lambda a: scale(a, -1), MUL: _multiplied,
-    ADD: lambda a, b: add(a, b, 1), SUB: lambda a, b: add(a, b, -1),
-}  # fmt: skip
+    index = affine_value(node, bound)
+    return index if index and all(isinstance(atom, int) for atom, _ in index[1]) else None

@@ -53,6 +53,8 @@ from fulgurite.runtime.host.evaluate import size_value
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
 from tests.codegen.cuda import shadow
+from tests.codegen.cuda.folds import FOLDS
+from tests.codegen.cuda.gluon_on_gpu import case, compared
 from tests.codegen.cuda.workloads import attention, graph_of, rendered, scheduled
 from tests.graph.scheduling import schedule
 from tests.samples import sample
@@ -163,7 +165,8 @@ def functions(n: int) -> list[Any]:
         fg.scatter_add(fg.zeros((n,)), 0, index, fg.ones((7,))), fg.concat([x, x * 2.0], axis=1),
         x[:, ::-1], fg.where(x > 0, x, -x).prod(axis=1), (x > 0).any(axis=0),
         fg.random.normal((n, 3)), (x.astype("int32") % 3).sum(axis=1),
-        fg.one_hot(index, n).sum(axis=0),
+        fg.one_hot(index, n).sum(axis=0), fg.logsumexp(fg.broadcast_to(x, (3, 3, n)), axis=0),
+        fg.logsumexp(fg.broadcast_to(x[0], (40, n)), axis=0),
     ]  # fmt: skip
 
 
@@ -359,6 +362,21 @@ def stream_once(
     check(bool(error < limit), f"attention {q.shape} {k.shape} {v.shape} {window}: {error}")
 
 
+def scores() -> None:
+    """Online reductions of scores that are changed, capped and masked, in 16 bits."""
+    from tests.codegen.cuda import interpret
+
+    for seed, one in enumerate(FOLDS):
+        rng, shape = np.random.default_rng(seed), (1, 4, 150, 170, 16)
+        inputs = one.inputs(*shape)
+        found = case(one.name, shape, one, inputs, LARGE, one.exact, rng, "triton")
+        assert found is not None, one.name
+        arrays, _ = interpret.run(found.made, found.arrays, {}, seed)
+        for place, want in zip(found.results, found.want(), strict=True):
+            problem = compared(arrays[place], want)
+            check(not problem, f"{one.name}: {problem}")
+
+
 def small_floats() -> None:
     """Casts to small floats and back round once, to nearest even, whatever the bits."""
     from tests.codegen.cuda import interpret
@@ -410,6 +428,7 @@ def main() -> None:
         guards()
         locked()
         streams()
+        scores()
         small_floats()
     shadow.pytest_configure(None)
     for table in (LARGE, TINY):

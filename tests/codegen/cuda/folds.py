@@ -60,6 +60,14 @@ class Fold(NamedTuple):
 
 
 LOWEST = -float("inf")
+
+
+def _unsigned(s: Any, r: Any, c: Any, x: Any) -> Any:
+    """A mask and a bias by distances that wrap around."""
+    apart = r.astype("uint32") - c.astype("uint32")
+    return x.where(apart > 5, s + apart.astype("float32") * 1e-9, LOWEST)
+
+
 FOLDS = (
     Fold("plain", lambda s, r, c, x: s),
     Fold("causal", lambda s, r, c, x: x.where(c <= r, s, LOWEST)),
@@ -69,6 +77,10 @@ FOLDS = (
     Fold("soft_cap", lambda s, r, c, x: x.tanh(s / 20.0) * 20.0),
     Fold("statistics", lambda s, r, c, x: x.where(c <= r, s, LOWEST), statistics=True),
     Fold("grouped", lambda s, r, c, x: x.where(c <= r, s, LOWEST), shared=4),
+    # a number stands for -inf: whole blocks, and rows, have no other score
+    Fold("padded", lambda s, r, c, x: x.where((c <= r) & (c >= 140), s, -3.4028234663852886e38)),
+    Fold("unsigned", _unsigned),
+    Fold("far", lambda s, r, c, x: s + x.where((c <= r) & (c >= 140), 0.0, -1e30)),
 )  # fmt: skip
 
 

@@ -57,9 +57,9 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -
 
 def case(
     family: str, shape: tuple[int, ...], build: Any, inputs: Any, table: Any,
-    exact: Callable[..., tuple[Array, ...]], rng: np.random.Generator,
+    exact: Callable[..., tuple[Array, ...]], rng: np.random.Generator, language: str = "gluon",
 ) -> Case | None:  # fmt: skip
-    """A kernel in the form of a table; None if it is not that form."""
+    """A kernel in the form of a table; None if it has none in a language."""
     schedule, order = ordered(build, inputs)
     if len(schedule.items) != 1:
         return None
@@ -68,7 +68,7 @@ def case(
         made = rendered(item.kernel, table)
     except CannotLower:  # too wide for any template
         return None
-    if all(launch.language != "gluon" for launch in made.launches):
+    if all(launch.language != language for launch in made.launches):
         return None
     given = [random_array(rng, *one) for one in inputs]
     arrays = []

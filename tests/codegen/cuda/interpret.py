@@ -51,6 +51,8 @@ def _elementwise(function: Callable[..., Array]) -> Callable[..., Any]:
         found = np.asarray(function(*data), data[0].dtype).reshape(
             np.broadcast_shapes(*[d.shape for d in data])
         )
+        if any([v.type.is_block() for v in values]):  # libdevice's functions spread numbers
+            return _tensor(found, first.dtype)
         return tl.tensor(Handle(found, first.dtype), first.type)
 
     return apply
@@ -164,10 +166,15 @@ _MACHINE_CODE: dict[str, Any] = {  # NumPy in the place of machine code
     "fg_exp2": _elementwise(np.exp2),
     "fg_fast_exp2": _elementwise(np.exp2),
     "fg_fast_reciprocal": _elementwise(np.reciprocal),
+    "fg_approximate_tanh": _elementwise(np.tanh),
 }
 
 
 def _mend() -> None:
+    # overflows of whole numbers are worked out and asked by nobody: two thirds of the time
+    interpreter.interpreter_builder.options = interpreter.InterpreterOptions(
+        sanitize_overflow=False
+    )
     builder: Any = interpreter.InterpreterBuilder
     builder.create_maximumf = _extreme(elementwise.maximum)
     builder.create_minimumf = _extreme(elementwise.minimum)

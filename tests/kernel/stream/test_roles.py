@@ -36,12 +36,12 @@ def test_a_causal_mask_and_a_window_leave_out_blocks() -> None:
     for name, count in (counts | {"sliding window": 2}).items():
         problem = attention(name)
         streamed = frozenset(problem.n_axes)
-        assert len(skip_tests(problem.states, streamed)) == count, name
+        assert len(skip_tests(problem.states, streamed, problem.sizes)) == count, name
 
 
 def test_a_causal_test_is_the_distance_from_key_to_query() -> None:
     problem = attention("causal")
-    (test,) = skip_tests(problem.states, frozenset(problem.n_axes))
+    (test,) = skip_tests(problem.states, frozenset(problem.n_axes), problem.sizes)
     steps = dict(test.index[1])
     assert steps == {problem.m_axes[0]: 1, problem.n_axes[0]: -1} and test.index[0] == 0
     assert axis(problem.m_axes[0])[1][0][0] in steps

@@ -203,7 +203,7 @@ class GluonProgram(StreamProgram):
 
     def _at_edges(self, condition: Node, plain: str, masked: str, scope: Scope) -> str:
         """What is masked, in blocks that are not all on one side of a mask; else as it is."""
-        tests = always_true(condition) if self.edges else None
+        tests = always_true(condition, self.sizes) if self.edges else None
         if tests is None or self.n not in scope.bound or self.dims != (self.m, self.n):
             return masked
         known = {self.m, self.n, *self.problem.batch_axes, *self.problem.m_axes}

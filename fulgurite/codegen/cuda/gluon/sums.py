@@ -213,11 +213,16 @@ class GluonSums(GluonProgram):
 
     def _shifted_exp(self, node: Node, found: Scaled, scope: Scope) -> str:
         by = node.src[0].src[1]
+        if found.by is None:  # scores may be numbers that stand for a mask
+            scores = self._named(found.product, scope)
+            if self._is_column(by):
+                return f"fg_fast_exp({scores} - {self._column(by, '{}', scope)})"
+            return f"fg_fast_exp_apart({scores}, {self._named(by, scope)})"
         if self._is_column(by):
             shift = self._column(by, "{} * -1.442695", scope)
         else:
             shift = f"({self._named(by, scope)} * -1.442695)"
-        factor = "1.442695" if found.by is None else f"{self._named(found.by, scope)} * 1.442695"
+        factor = f"{self._named(found.by, scope)} * 1.442695"
         text = f"tl.fma({self._named(found.product, scope)}, {factor}, {shift})"
         if found.condition is not None:
             name = self._name()
