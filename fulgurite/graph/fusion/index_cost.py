@@ -24,7 +24,7 @@ from ...core.shape import upper
 from ..ir.affine import Affine, axes_of
 from ..ir.kernel import Kernel
 from ..ir.lower import lower
-from ..ir.queries import free_axes
+from ..ir.queries import free_axes, products_in_sums
 from ..ir.reshape_groups import CannotLower
 
 _CHOICES = (PARAM, CONST, IOTA, LT, WHERE, CONTIGUOUS, SINK)
@@ -97,12 +97,15 @@ def _gathered(
     """Numbers that are read one by one."""
     short, interleave = limits
     folded = any([n.op is FOLD for n in nodes])
+    packed = {n for p in products_in_sums(nodes, free_axes(nodes)) for n in toposort([p])}
     stores = [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]
     results = max(stores, key=lambda steps: _count(steps, sizes), default={})
     total = 0
     for load in loads:
         steps, cut = _steps(load.arg[1], sizes), _divided(load.arg[1], sizes)
-        if folded:
+        if cut and load in packed:
+            run = 1  # of a factor that is no view of memory (im2col)
+        elif folded:
             run = max([sizes[a] for a in steps if a not in cut], default=1 if cut else short)
         else:
             whole = {a: step for a, step in steps.items() if a not in cut}
