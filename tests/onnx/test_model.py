@@ -15,6 +15,7 @@ from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteErro
 from fulgurite.onnx import ModelError, UnsupportedError, load
 from fulgurite.onnx.ops.nn import resizing
 from fulgurite.onnx.proto import Attribute, parse
+from fulgurite.onnx.values import Value
 from fulgurite.runtime.device import MemoryLimitError
 from tests.onnx.models import graph, model, node, perceptron, port, simple, transformer
 
@@ -575,6 +576,32 @@ def test_small_pictures_go_with_their_channels_together_and_come_out_as_ever(
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-4, atol=2e-6 * most)
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_joined_and_averaged_pictures_keep_their_channels_together(
+    axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes, plain = [], Value.channels_last
+
+    def seen(tensor: fg.Tensor, *kind: Any) -> Value:
+        shapes.append(tensor.shape)
+        return plain(tensor, *kind)
+
+    monkeypatch.setattr(Value, "channels_last", seen)
+    nodes = [
+        node("Conv", "x w", "a", pads=[1] * 4), node("Relu", "a", "b"),
+        node("Conv", "b w", "c", pads=[1] * 4), node("Concat", "a c x", "d", axis=axis),
+        node("AveragePool", "d", "y", kernel_shape=[2, 3], strides=[2, 2], pads=[0, 1, 1, 1]),
+    ]  # fmt: skip
+    x, weights = f(1, 16, 8, 8), {"w": f(16, 16, 3, 3) / 12}
+    text = model(graph(nodes, [port("x", shape=x.shape)], [port("y"), port("d")], weights))
+    wanted = load(text, device="reference")(x)
+    made = load(text)(x)
+    joined = (1, 8, 8, 48), (1, 4, 4, 48)
+    assert set(joined if axis == 1 else ((1, 24, 8, 16), (1, 12, 4, 16))) <= set(shapes)
+    for name in ("y", "d"):
+        np.testing.assert_allclose(made[name].numpy(), wanted[name].numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_the_largest_of_a_window_is_nan_if_one_is_and_windows_may_be_long() -> None:
     x = f(1, 2, 12, 30)
     x[0, 0, 3, 4] = np.nan
@@ -679,6 +706,19 @@ def test_rows_that_are_made_in_turns_are_those_that_are_picked_one_by_one(
         made = load(model(graph([resize], [port("x", shape=x.shape)], [port("y")], scales)))
         found.append(made(x)["y"].numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_picture_that_was_turned_is_stored_before_it_becomes_larger(mode: str) -> None:
+    turned = node("Transpose", "x", "t", perm=[0, 3, 1, 2])
+    resize = node("Resize", "t . s", "y", mode=mode, coordinate_transformation_mode="asymmetric")
+    scales, x = {"s": np.array([1, 1, 2, 4], np.float32)}, f(1, 16, 16, 32)
+    made = load(model(graph([turned, resize], [port("x", shape=x.shape)], [port("y")], scales)))
+    found = made(fg.Tensor(x) + 0.0)["y"]
+    first = fg.schedule(found).items[0].kernel
+    assert [root.shape for root in first.body.src] == [(1, 32, 16, 16)]
+    picked = found.numpy()[:, :, ::2, ::4]
+    np.testing.assert_allclose(picked, x.transpose(0, 3, 1, 2), rtol=1e-6)
 
 
 def test_an_infinite_pixel_stays_among_its_neighbours() -> None:

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.core.ops.elementwise import MUL
+from fulgurite.core.ops.index import LOAD
 from fulgurite.core.passes import show
 from fulgurite.graph.ir.lower import IndexKernel
 from fulgurite.onnx import load
@@ -213,6 +216,24 @@ def test_quantised_convolutions_are_exact(one: Any, kinds: str, threads: int) ->
     with fg.config(tier="native", threads=threads):
         found = built(nodes, {"x": x}, weights, x_kind)
     np.testing.assert_array_equal(found, np.clip(real, ENDS[x_kind][0], ENDS[x_kind][-1]))
+
+
+def test_weights_far_from_their_zero_are_multiplied_as_bytes() -> None:
+    """Of uint8 around 100, which int8 does not hold: their zero is taken out of the sum."""
+    x, w = hostile("uint8", 1, 16, 12, 12), hostile("uint8", 32, 16, 3, 3)
+    nodes = [node("ConvInteger", "x w zx zw", "y", pads=[1] * 4)]
+    weights = {"w": w, "zx": np.array(3, np.uint8), "zw": np.array(100, np.uint8)}
+    text = graph(nodes, [port("x", "uint8", x.shape)], [port("y", "int32")], weights)
+    found = load(model(text))(fg.Tensor(x) + fg.zeros((), fg.uint8))["y"]
+    with fg.config(tier="native"):
+        items = fg.schedule(found).items
+    (product,) = [i.kernel for i in items if i.kernel.kind == "contract"]
+    assert isinstance(product.lowered, IndexKernel)
+    loads = [n for n in toposort([product.lowered.body]) if n.op is MUL]
+    factors = {leaf.dtype for n in loads for leaf in toposort([n]) if leaf.op is LOAD}
+    assert {fg.uint8, fg.int8} <= factors and fg.int32 not in factors
+    wanted = real_convolution(x.astype(int) - 3, w.astype(int) - 100, (1, 1, 1, 1), 1, 1)
+    np.testing.assert_array_equal(found.numpy()[..., 1:-1, 1:-1], wanted[..., 1:-1, 1:-1])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

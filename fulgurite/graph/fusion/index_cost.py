@@ -24,7 +24,7 @@ from ...core.shape import upper
 from ..ir.affine import Affine, axes_of
 from ..ir.kernel import Kernel
 from ..ir.lower import lower
-from ..ir.queries import free_axes
+from ..ir.queries import free_axes, products_in_sums
 from ..ir.reshape_groups import CannotLower
 
 _CHOICES = (PARAM, CONST, IOTA, LT, WHERE, CONTIGUOUS, SINK)
@@ -95,25 +95,35 @@ def _gathered(
     nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], limits: tuple[int, int]
 ) -> int:
     """Numbers that are read one by one."""
-    short, interleave = limits
     folded = any([n.op is FOLD for n in nodes])
+    packed = set(toposort(list(products_in_sums(nodes, free_axes(nodes)))))
     stores = [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]
     results = max(stores, key=lambda steps: _count(steps, sizes), default={})
     total = 0
     for load in loads:
         steps, cut = _steps(load.arg[1], sizes), _divided(load.arg[1], sizes)
-        if folded:
-            run = max([sizes[a] for a in steps if a not in cut], default=1 if cut else short)
+        if cut and load in packed:
+            run = 1  # of a factor that is no view of memory (im2col)
+        elif folded:
+            run = max([sizes[a] for a in steps if a not in cut], default=1 if cut else limits[0])
         else:
-            whole = {a: step for a, step in steps.items() if a not in cut}
-            run = _run(whole, results, sizes, cut)
-            if 1 < run <= interleave:
-                run = max(run, _row_that_takes_turns(whole, results, sizes, run))
+            run = _run_of_map(steps, results, sizes, cut, limits[1])
         axes = cut.union(steps)
         again = not folded and len(axes) < len(results)  # it is read for many results
-        if run < short and not again:
+        if run < limits[0] and not again:
             total += _count(axes, sizes)
     return total
+
+
+def _run_of_map(
+    steps: Mapping[int, int], results: Mapping[int, int], sizes: Sequence[int],
+    cut: frozenset[int], interleave: int,
+) -> int:  # fmt: skip
+    """How many neighbours a map reads at once, or shuffles into one row."""
+    whole = {a: step for a, step in steps.items() if a not in cut}
+    run = _run(whole, results, sizes, cut)
+    turns = 1 < run <= interleave
+    return max(run, _row_that_takes_turns(whole, results, sizes, run)) if turns else run
 
 
 def _scattered(nodes: Sequence[Node], sizes: Sequence[int], short: int) -> int:

@@ -13,7 +13,8 @@ from dataclasses import field
 from math import inf
 
 from ...core.lazy_dataclass import dataclass
-from ...core.node import toposort
+from ...core.node import Node, toposort
+from ...core.ops.movement import EXPAND
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Kernel
 from ..ir.kernel_kind import KernelKind
@@ -61,7 +62,22 @@ def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
     if access is None or len({reduction.axes for reduction in access.reductions}) != 1:
         return None
     cost = time_of(Kernel(KernelKind.REDUCE, kernel.body, kernel.inputs), table)
+    cost += sum(map(_again, folds)) / table.elementwise_rate
     return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
+
+
+def _again(fold: Node) -> int:
+    """Additions for what a fold computes for each of its results though all share it: a row that
+    is repeated for the rows of a matrix. One number for a result is no row."""
+    total = 0
+    for node in toposort([fold.src[0]]):
+        shared = elements(node.src[0].shape) if node.op is EXPAND else 0
+        if shared > elements(fold.shape):
+            inside = toposort([node.src[0]])
+            work = [n.op.cost for n in inside if n.op.family == "elementwise"
+                    and elements(n.shape) == shared]  # fmt: skip
+            total += sum(work) * (elements(node.shape) - shared)
+    return total
 
 
 def least_rows(work: Work, table: CostTable) -> float:

@@ -100,10 +100,21 @@ def flatten(op: Call) -> Tensor:
 
 
 @operator("Concat", keeps=True)
-def concat(op: Call) -> Tensor:
-    """One after the other along an axis."""
-    parts = op.tensors()
-    return parts[0] if len(parts) == 1 else fg.concat(parts, axis=op.int("axis", 1))
+def concat(op: Call) -> Tensor | Value:
+    """One after the other along an axis, with channels at the end if most elements have them so."""
+    parts, axis = op.tensors(), op.int("axis", 1)
+    if len(parts) == 1:
+        return parts[0]
+    rows = [op.value(place).last for place in range(len(parts))]
+    sizes = [x.size if isinstance(x.size, int) else 0 for x in parts]
+    turned = [n for n, row in zip(sizes, rows, strict=True) if row is not None]
+    if 2 * sum(turned) <= sum(sizes):
+        return fg.concat(parts, axis=axis)
+    order = [0, *range(2, parts[0].ndim), 1]
+    moved = [fg.moveaxis(x, 1, -1) if row is None else row
+             for x, row in zip(parts, rows, strict=True)]  # fmt: skip
+    joined = fg.concat(moved, axis=order.index(axis_of(axis, parts[0].ndim)))
+    return Value.channels_last(joined, op.kind(0))
 
 
 @operator("Split")

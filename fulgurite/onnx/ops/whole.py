@@ -42,6 +42,11 @@ class Whole:
         return self.tensor.dtype in (fg.int8, fg.uint8)
 
     @property
+    def has_one_zero(self) -> bool:
+        """True if all are counted from one number, which is known before any run."""
+        return self.zero is None or (self.constant and not self.zero.ndim)
+
+    @property
     def wide(self) -> Tensor:
         """The numbers as they are summed, counted from 0."""
         return self.tensor.astype(fg.int32)

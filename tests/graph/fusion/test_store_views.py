@@ -177,3 +177,21 @@ def test_results_that_take_turns_are_right(size: int, window: int) -> None:
     found = fg.conv_transpose2d(x, w, stride=window).numpy()
     spread = np.einsum("nchw,coij->nohiwj", x.numpy().astype(float), w.numpy().astype(float))
     np.testing.assert_allclose(found, spread.reshape(found.shape), rtol=2e-5, atol=2e-5)
+
+
+def test_a_picture_made_of_channels_is_stored_before_its_windows_are_multiplied() -> None:
+    weights = given(8, 16, 3, 3, seed=1)
+
+    def convolved(x: fg.Tensor) -> fg.Tensor:
+        found: fg.Tensor = fg.nn.functional.conv2d(x, weights, padding=1)
+        return found
+
+    apart = given(1, 16, 2, 2, 16, 16)
+    image = fg.permute_dims(apart, (0, 1, 4, 2, 5, 3)).reshape((1, 16, 32, 32))
+    rows = given(1, 16, 32, 32)
+    assert stored(convolved(image)) == [(1, 16, 16, 2, 16, 2)]
+    assert stored(convolved(rows)) == stored(convolved(fg.swapaxes(rows, 2, 3))) == []
+    plain = fg.from_numpy(apart.numpy().transpose(0, 1, 4, 2, 5, 3).reshape(1, 16, 32, 32))
+    np.testing.assert_allclose(
+        convolved(image).numpy(), convolved(plain).numpy(), rtol=1e-5, atol=1e-4
+    )

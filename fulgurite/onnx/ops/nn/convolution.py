@@ -256,7 +256,7 @@ def _rows_of_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Tensor |
     inner, words = w.tensor.shape[1], get_device(w.tensor.device).vnni_layout and w.constant
     found = _byte_windows(op, x.shape, w.tensor.shape, words)
     centre = np.zeros(1) if zero is None else None if zero.sources else zero.known()
-    plain = w.zero is None and w.is_bytes and not x.constant
+    plain = w.has_one_zero and w.is_bytes and not x.constant
     if found is None or centre is None or not plain or centre.size != 1:
         return None
     given = whole(x, zero)
@@ -283,18 +283,23 @@ def _around(rows: Tensor, widths: list[tuple[int, int]], value: int) -> Tensor:
 def _plain_rows(op: Call, x: Whole, w: Whole, found: Windows, space: list[int]) -> Tensor:
     """Sums over windows with all of their channels, which may be more than have weights."""
     more = x.tensor.shape[-1] - w.tensor.shape[1]
-    kernel = _lines_of(fg.pad(w.tensor, [(0, 0), (0, more), *[(0, 0)] * len(space)]))
+    w = w.signed
+    widths = [(0, 0), (0, more), *[(0, 0)] * len(space)]
+    if w.zero is None or not more:
+        kernel = _lines_of(fg.pad(w.tensor, widths))
+    else:  # weights of what has none are zero
+        kernel = _lines_of((fg.pad(w.centred, widths) + w.zero).astype(fg.int8))
     if w.constant:
         op.build.keep(kernel)
     lines = fg.reshape(_lines(x.tensor, found), (-1, kernel.shape[0]))
-    total = product(op, replace(x, tensor=lines), Whole(kernel, None, w.constant), True)
+    total = product(op, replace(x, tensor=lines), replace(w, tensor=kernel), True)
     return fg.reshape(total, (x.tensor.shape[0], *space, kernel.shape[1]))
 
 
 def _depthwise_rows(op: Call, x: Whole, w: Whole, found: Windows) -> Tensor:
     """Sums of a depthwise convolution in floats, which are exact for so few places: of bytes as
     they are, less what their zero adds to each."""
-    kernel = _lines_of(w.tensor).astype(fg.float32)
+    kernel = _lines_of(w.centred).astype(fg.float32)
     total = _sums_of_channels(x.tensor.astype(fg.float32), kernel, found)
     if w.constant:
         op.build.keep(kernel)

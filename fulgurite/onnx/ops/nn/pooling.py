@@ -87,28 +87,37 @@ def _largest(x: Tensor, found: Windows, first: int = 2) -> Tensor:
     return x
 
 
-def _sums(x: Tensor, found: Windows) -> Tensor:
+def _sums(x: Tensor, found: Windows, first: int = 2) -> Tensor:
+    """The sum of each window; axes of pictures begin with `first`, channels are around them."""
     if found.is_padded:
-        x = fg.pad(x, [(0, 0), (0, 0), *found.widths])
-    first = x.ndim
-    axes = tuple(range(first, first + len(found.size)))
-    return fg.sum(found.slid(x, 2), axis=axes, dtype=x.dtype)
+        x = fg.pad(x, [(0, 0)] * first + found.widths + [(0, 0)] * (2 - first))
+    axes = tuple(range(x.ndim, x.ndim + len(found.size)))
+    return fg.sum(found.slid(x, first), axis=axes, dtype=x.dtype)
 
 
 @operator("AveragePool")
-def average_pool(op: Call) -> Tensor:
+def average_pool(op: Call) -> Tensor | Value:
     """The mean of each window, with or without the padding in it."""
-    x = op[0]
+    x, last = op[0], op.value(0).last
     found = windows(op, x.node.shape[2:], op.ints_of("kernel_shape", []))
+    if last is None:
+        return _means(op, x, found, 2)
+    return Value.channels_last(_means(op, last, found, 1))
+
+
+def _means(op: Call, x: Tensor, found: Windows, first: int) -> Tensor:
+    """The mean of each window; axes of pictures begin with `first`, channels are around them."""
     wide = x.astype(fg.float32) if x.dtype.is_small_float else x
-    total = _sums(wide, found)
+    total = _sums(wide, found, first)
     whole = bool(op.int("count_include_pad"))
     if not any(found.over) and (whole or not found.is_padded):
         return (total / prod(found.size)).astype(x.dtype)
     divisor = np.ones((), np.float32)
-    for axis, size in enumerate(x.shape[2:]):
-        each = _counts(found, axis, size, total.shape[2 + axis], whole)
+    for axis in range(len(found.size)):
+        size, results = x.shape[first + axis], total.shape[first + axis]
+        each = _counts(found, axis, size, results, whole)
         divisor = divisor[..., None] * each.astype(np.float32)
+    divisor = divisor if first == 2 else divisor[..., None]
     return (total / fg.Tensor(divisor).astype(wide.dtype)).astype(x.dtype)
 
 

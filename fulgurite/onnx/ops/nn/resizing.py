@@ -78,6 +78,7 @@ def resize(op: Call) -> Tensor:
     else:
         plans = _plans(op, x)
     kind = x.dtype
+    x = _in_memory(x, plans)
     y = wide(x) if _mode(op) != "nearest" and not x.dtype.is_float else x
     outside: Any = None
     for axis, plan in reversed(plans.items()):  # rows, before there are more of them
@@ -96,6 +97,12 @@ def resize(op: Call) -> Tensor:
         low, high = kind.limits
         y = fg.clip(fg.round(y), low, high)
     return y.astype(kind)
+
+
+def _in_memory(x: Tensor, plans: dict[int, Plan]) -> Tensor:
+    """A picture that becomes larger is stored: each element is found once, not for each result."""
+    larger = any(plan.size > x.shape[axis] for axis, plan in plans.items())
+    return x.contiguous() if larger else x
 
 
 def _plans(op: Call, x: Tensor) -> dict[int, Plan]:
