@@ -205,7 +205,8 @@ def written(graph: fx.Graph) -> str:
         line = line_of(node)
         where = [line.file, line.line, ".".join(line.scopes)] if line is not None else None
         args, named = _word(node.args, number), _word(dict(node.kwargs), number)
-        rows.append([node.op, node.name, target, args, named, _known(node.meta.get("val")), where])
+        val = _known(node.meta.get("val"))
+        rows.append([node.op, node.name, target, args, named, val, where, node.meta.get("seen")])
         number[node] = len(number)
     return json.dumps(rows)
 
@@ -255,10 +256,12 @@ def _known(val: Any) -> Any:
 def read(text: str) -> fx.Graph:
     """The graph of a text."""
     graph, nodes = fx.Graph(), list[fx.Node]()
-    for op, name, target, args, named, val, where in json.loads(text):
+    for op, name, target, args, named, val, where, seen in json.loads(text):
         found = _function(target) if op == "call_function" else target
         node = graph.create_node(op, found, tuple(_read(args, nodes)), _read(named, nodes), name)
         node.meta["val"] = _read(val, nodes)
+        if seen is not None:
+            node.meta["seen"] = seen
         if where is not None:
             node.meta["stack_trace"] = f'File "{where[0]}", line {where[1]}'
             node.meta["nn_module_stack"] = {"": (where[2],)}

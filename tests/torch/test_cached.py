@@ -68,6 +68,25 @@ def test_a_step_of_training_is_found_again_with_its_values_and_updates(
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_results_have_the_strides_of_eager_torch_also_with_gaps(
+    options: dict[str, Any], wanted: bool
+) -> None:
+    def function(x: Any) -> Any:
+        return (
+            (x + 1)[:, ::2], (x + 2)[:, 1:], (x + 3).t()[::2], (x + 4).unfold(1, 2, 1),
+            (x + 5)[None].expand(3, -1, -1)[..., 1:], torch.complex(x, x).real, (x + 6).t(),
+        )  # fmt: skip
+
+    x = torch.randn(4, 6, requires_grad=wanted)
+    for what in ("saved", "hit"):
+        found, counts = again(function, x, options=options)
+        assert counts[f"autograd_cache_{what}"] == 1
+        for ours, theirs in zip(found, function(x), strict=True):
+            assert ours.stride() == theirs.stride()
+            torch.testing.assert_close(ours, theirs)
+
+
 def test_views_writes_and_several_kinds_of_arguments_survive(options: dict[str, Any]) -> None:
     def function(x: Any, y: Any) -> Any:
         y.add_(1)
