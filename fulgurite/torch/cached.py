@@ -144,6 +144,8 @@ class Part(FxGraphHashDetails):  # type: ignore[misc]  # nor these
             for device in torch._C._autocast_supported_devices()
             if torch.is_autocast_enabled(device)
         }
+        self.default_dtype = torch.get_default_dtype()
+        self.shared = shared_memory(example_inputs)
 
 
 class Details(AOTAutogradCacheDetails, Part):  # type: ignore[misc]
@@ -155,11 +157,41 @@ class Details(AOTAutogradCacheDetails, Part):  # type: ignore[misc]
         return []
 
 
+def shared_memory(inputs: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """The inputs that are views of the memory of an earlier one: their place, its, and the offset
+    between them. torch's details of a tensor leave offsets out, and writes to one reach others."""
+    first: dict[int, int] = {}
+    found = []
+    for i, x in enumerate(inputs):
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided:
+            base = first.setdefault(x.untyped_storage()._cdata, i)
+            if base != i:
+                found.append((i, base, x.storage_offset() - inputs[base].storage_offset()))
+    return found
+
+
+def check_operators(gm: fx.GraphModule) -> None:
+    """Refuse a graph with operators of the user's: a key has their names, and what they do, above
+    all their gradients, may be another function in the next process."""
+    for part in gm.modules():
+        for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
+            target: Any = node.target
+            if isinstance(target, torch._ops.OpOverload):
+                name = target._schema.name
+            elif isinstance(target, torch._ops.OpOverloadPacket):
+                name = target._qualified_op_name
+            else:
+                continue
+            if name.partition("::")[0] not in ("aten", "prims"):
+                raise NotKept(f"{name} is an operator that is not torch's own")
+
+
 def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
     """The key of a graph that dynamo captured."""
     gm = getattr(module, "gm", module)
     with sanitize_gm_for_cache(gm):
         check_cacheable(gm)
+        check_operators(gm)
         details = Details(gm, inputs, aot_config, {})
         if not hasattr(details, "versions"):
             raise NotKept("torch's details of a graph have no place for ours")
