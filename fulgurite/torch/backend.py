@@ -107,14 +107,28 @@ def decompositions(before_autograd: bool = False) -> dict[Any, Any]:
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """A graph of ATen operators as a callable."""
     _donate_nothing()
+    _note_seen(module.graph)
     call = Graph(module.graph, options).callable()
     return Kept(module.graph, "", call, options, is_kept(options) or "")
+
+
+def _metadata() -> Any:
+    """What AOTAutograd knows of the graph that it is compiling; None where it does not say."""
+    return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+
+
+def _note_seen(graph: fx.Graph) -> None:
+    """Note at a graph's end which of its results the user sees: others are saved for a backward,
+    or are what inputs become."""
+    known = _metadata()
+    if known is not None:
+        (last,) = graph.find_nodes(op="output")
+        last.meta["seen"] = (known.num_mutated_inp_runtime_indices, known.num_forward_returns)
 
 
 def _donate_nothing() -> None:
     """Tell AOTAutograd that no kernel writes into what was saved for a backward: else it refuses to
     call one twice (`retain_graph=True`). Its lists of indices are one list."""
-    context = torch._guards.TracingContext.try_get()
-    donated = getattr(getattr(context, "fw_metadata", None), "bw_donated_idxs", None)
+    donated = getattr(_metadata(), "bw_donated_idxs", None)
     if donated:
         donated.clear()

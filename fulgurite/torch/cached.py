@@ -144,6 +144,8 @@ class Part(FxGraphHashDetails):  # type: ignore[misc]  # nor these
             for device in torch._C._autocast_supported_devices()
             if torch.is_autocast_enabled(device)
         }
+        self.default_dtype = torch.get_default_dtype()
+        self.shared = shared_memory(example_inputs)
 
 
 class Details(AOTAutogradCacheDetails, Part):  # type: ignore[misc]
@@ -155,11 +157,41 @@ class Details(AOTAutogradCacheDetails, Part):  # type: ignore[misc]
         return []
 
 
+def shared_memory(inputs: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """The inputs that are views of the memory of an earlier one: their place, its, and the offset
+    between them. torch's details of a tensor leave offsets out, and writes to one reach others."""
+    first: dict[int, int] = {}
+    found = []
+    for i, x in enumerate(inputs):
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided:
+            base = first.setdefault(x.untyped_storage()._cdata, i)
+            if base != i:
+                found.append((i, base, x.storage_offset() - inputs[base].storage_offset()))
+    return found
+
+
+def check_operators(gm: fx.GraphModule) -> None:
+    """Refuse a graph with operators of the user's: a key has their names, and what they do, above
+    all their gradients, may be another function in the next process."""
+    for part in gm.modules():
+        for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
+            target: Any = node.target
+            if isinstance(target, torch._ops.OpOverload):
+                name = target._schema.name
+            elif isinstance(target, torch._ops.OpOverloadPacket):
+                name = target._qualified_op_name
+            else:
+                continue
+            if name.partition("::")[0] not in ("aten", "prims"):
+                raise NotKept(f"{name} is an operator that is not torch's own")
+
+
 def key_of(module: Any, inputs: Sequence[Any], aot_config: Any) -> str:
     """The key of a graph that dynamo captured."""
     gm = getattr(module, "gm", module)
     with sanitize_gm_for_cache(gm):
         check_cacheable(gm)
+        check_operators(gm)
         details = Details(gm, inputs, aot_config, {})
         if not hasattr(details, "versions"):
             raise NotKept("torch's details of a graph have no place for ours")
@@ -205,7 +237,8 @@ def written(graph: fx.Graph) -> str:
         line = line_of(node)
         where = [line.file, line.line, ".".join(line.scopes)] if line is not None else None
         args, named = _word(node.args, number), _word(dict(node.kwargs), number)
-        rows.append([node.op, node.name, target, args, named, _known(node.meta.get("val")), where])
+        val = _known(node.meta.get("val"))
+        rows.append([node.op, node.name, target, args, named, val, where, node.meta.get("seen")])
         number[node] = len(number)
     return json.dumps(rows)
 
@@ -255,10 +288,12 @@ def _known(val: Any) -> Any:
 def read(text: str) -> fx.Graph:
     """The graph of a text."""
     graph, nodes = fx.Graph(), list[fx.Node]()
-    for op, name, target, args, named, val, where in json.loads(text):
+    for op, name, target, args, named, val, where, seen in json.loads(text):
         found = _function(target) if op == "call_function" else target
         node = graph.create_node(op, found, tuple(_read(args, nodes)), _read(named, nodes), name)
         node.meta["val"] = _read(val, nodes)
+        if seen is not None:
+            node.meta["seen"] = seen
         if where is not None:
             node.meta["stack_trace"] = f'File "{where[0]}", line {where[1]}'
             node.meta["nn_module_stack"] = {"": (where[2],)}

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,6 +60,8 @@ class Graph:
         self.attributes = [n for n in graph.nodes if n.op == "get_attr"]
         (last,) = [n for n in graph.nodes if n.op == "output"]
         self.results: list[Any] = list(last.args[0])
+        self.is_backward = any([n.name.startswith("tangents") for n in self.placeholders])
+        self.seen = range(0) if self.is_backward else range(*last.meta.get("seen", (0, 0)))
         self.refused: dict[fx.Node, str] = {}
         known = [n.meta.get("val") for n in (*self.placeholders, *self.nodes)]
         self.home = home_of([val for val in known if isinstance(val, torch.Tensor)])
@@ -137,10 +140,11 @@ class Program:
 
         Views of an input, and views of one tensor, share its memory: AOTAutograd reads their
         strides, and a write to one of them is seen in the others. So it does of a view of what an
-        input becomes, which it sees again in the input. Gradients share none.
+        input becomes, which it sees again in the input. Gradients share none. A result that the
+        user sees has the strides of eager torch, also where its memory has gaps.
         """
         graph, found = self.graph, list(self.graph.results)
-        if any([n.name.startswith("tangents") for n in graph.placeholders]):
+        if graph.is_backward:
             return found, {}
         bases = {r: base for r in found if isinstance(r, fx.Node)
                  and (base := _base_of(r)) is not r and self._has_memory(base)}  # fmt: skip
@@ -153,7 +157,18 @@ class Program:
             if base is not None and (shared or many[base] > 1):
                 found[place] = base
                 views[place] = [self._view(node) for node in _chain(result, base)]
+            elif place in graph.seen and self._has_gaps(result):
+                known = self.numbers.known(result)
+                views[place] = [partial(with_gaps, known.shape, known.stride())]
         return found, views
+
+    def _has_gaps(self, result: Any) -> bool:
+        """True if a result that is computed has memory that it does not fill, or fills twice."""
+        if not isinstance(result, fx.Node) or result.op == "placeholder" or result in self.open:
+            return False
+        known = self.numbers.known(result)
+        is_strided = isinstance(known, torch.Tensor) and known.layout is torch.strided
+        return is_strided and not layout_of(known).dense
 
     def _has_memory(self, base: fx.Node) -> bool:
         """True if torch's views of a tensor are views of the one that is given for it."""
@@ -381,6 +396,17 @@ def _chain(node: fx.Node, base: fx.Node) -> list[fx.Node]:
         source: Any = node.args[0]
         node = source
     return found[::-1]
+
+
+def with_gaps(size: Sequence[int], stride: Sequence[int], tensor: Any) -> Any:
+    """A tensor's values in memory of other strides, which may have gaps or overlap."""
+    if tensor.stride() == tuple(stride):
+        return tensor
+    made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    once = tuple([slice(0, 1) if s == 0 and n > 1 else slice(None)
+                  for n, s in zip(size, stride, strict=True)])  # fmt: skip
+    made[once].copy_(tensor[once])
+    return made
 
 
 def _viewing(call: Call, views: dict[int, list[View]]) -> Call:

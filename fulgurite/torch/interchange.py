@@ -27,8 +27,12 @@ from .dtypes import TO_OURS, TO_TORCH
 from .exported import Exported, load
 
 CONTAINERS = ("Sequential", "ModuleList")
-NO_SETTING = {"self", "device", "dtype", "args", "kwargs"}
-NO_MATTER = {"inplace", "sparse", "bias"}  # to values; a bias is seen among the weights
+NO_SETTING = {"self", "device", "dtype"}
+SEEN = {"bias", "add_bias_kv", "init", "values"}  # among the weights
+NO_MATTER = {"inplace", "sparse"} | SEEN  # to values
+UNREAD = object()
+MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+KEPT_AS = {"p": "norm"}  # settings whose attribute, in both libraries, has another name
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_hooks")
 
 
@@ -121,10 +125,12 @@ def _layer(module: Any, target: Any) -> Any:
     """A layer of another class with the same settings and types; None if there is none."""
     keys = _keys(target)
     for key, default in _keys(type(module)).items():
-        given = getattr(module, key, default)
-        if key not in keys and key not in NO_MATTER and given is not default and given != default:
-            return None  # a setting that the other library has not
-    settings = {key: _setting(getattr(module, key)) for key in keys if hasattr(module, key)}
+        given = getattr(module, _attribute(module, key), UNREAD if key in keys else default)
+        has_like = key in NO_MATTER or key in keys or given is default or given == default
+        if not has_like or (given is UNREAD and key not in NO_MATTER):
+            return None  # a setting that the other library has not, or that nobody can read
+    read = {key: _attribute(module, key) for key in keys}
+    settings = {key: _setting(getattr(module, x)) for key, x in read.items() if hasattr(module, x)}
     try:
         made = target(**settings)
     except (TypeError, ValueError, fg.errors.FulguriteError):
@@ -136,14 +142,19 @@ def _layer(module: Any, target: Any) -> Any:
     return made if _looks(module) == _looks(made) else None
 
 
+def _attribute(module: Any, key: str) -> str:
+    """Where a module keeps a setting."""
+    return key if hasattr(module, key) else KEPT_AS.get(key, key)
+
+
 def _keys(kind: Any) -> dict[str, Any]:
     """The settings that a class is made with, and their defaults."""
     found: dict[str, Any] = {}
     for each in kind.__mro__:  # torch's recurrent layers leave theirs to a class below
         if "__init__" in vars(each):
             signature = inspect.signature(each.__init__).parameters
-            left = {k: p.default for k, p in signature.items() if k not in NO_SETTING}
-            found = left | found
+            one = [p for k, p in signature.items() if k not in NO_SETTING and p.kind not in MANY]
+            found = {p.name: p.default for p in one} | found
             if not any([p.kind is p.VAR_KEYWORD for p in signature.values()]):
                 break
     if issubclass(kind, torch.nn.RNNBase):

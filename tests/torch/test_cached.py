@@ -68,6 +68,76 @@ def test_a_step_of_training_is_found_again_with_its_values_and_updates(
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_results_have_the_strides_of_eager_torch_also_with_gaps(
+    options: dict[str, Any], wanted: bool
+) -> None:
+    def function(x: Any) -> Any:
+        return (
+            (x + 1)[:, ::2], (x + 2)[:, 1:], (x + 3).t()[::2], (x + 4).unfold(1, 2, 1),
+            (x + 5)[None].expand(3, -1, -1)[..., 1:], torch.complex(x, x).real, (x + 6).t(),
+        )  # fmt: skip
+
+    x = torch.randn(4, 6, requires_grad=wanted)
+    for what in ("saved", "hit"):
+        found, counts = again(function, x, options=options)
+        assert counts[f"autograd_cache_{what}"] == 1
+        for ours, theirs in zip(found, function(x), strict=True):
+            assert ours.stride() == theirs.stride()
+            torch.testing.assert_close(ours, theirs)
+
+
+def test_arguments_that_share_memory_are_another_graph_for_each_offset(
+    options: dict[str, Any],
+) -> None:
+    def function(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return a * b
+
+    def arguments(offset: int) -> tuple[Any, Any]:
+        x = torch.arange(9.0)
+        return x[:4], x[offset : offset + 4] if offset else torch.arange(4.0)
+
+    for offset in (0, 1, 2, 1):
+        ours, theirs = arguments(offset), arguments(offset)
+        found, _ = again(function, *ours, options=options)
+        torch.testing.assert_close(found, function(*theirs))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_default_dtype_is_part_of_the_key(options: dict[str, Any]) -> None:
+    def function(x: Any) -> Any:
+        return x / 2, torch.full((2,), 0.1)
+
+    try:
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            found, _ = again(function, torch.arange(3), options=options)
+            assert [x.dtype for x in found] == [dtype, dtype]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore:torch runs fulgurite_test")
+def test_an_operator_of_the_users_may_have_another_gradient_tomorrow(
+    options: dict[str, Any],
+) -> None:
+    for factor in (2.0, 3.0):
+        library = torch.library.Library("fulgurite_test_cached", "FRAGMENT")
+        library.define("scaled(Tensor x) -> Tensor")
+        library.impl("scaled", lambda x, k=factor: x * k, "CPU")
+        library.impl("scaled", torch.empty_like, "Meta")
+        torch.library.register_autograd(
+            "fulgurite_test_cached::scaled", lambda _, g, k=factor: g * k, lib=library
+        )
+        x = torch.ones(3, requires_grad=True)
+        call = torch.ops.fulgurite_test_cached.scaled
+        found, _ = again(lambda x, call=call: call(x), x, options=options)
+        found.sum().backward()
+        assert found.tolist() == x.grad.tolist() == [factor] * 3
+        library._destroy()
+
+
 def test_views_writes_and_several_kinds_of_arguments_survive(options: dict[str, Any]) -> None:
     def function(x: Any, y: Any) -> Any:
         y.add_(1)

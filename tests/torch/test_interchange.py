@@ -168,6 +168,18 @@ def test_hooks_and_settings_that_we_lack_are_no_namesakes() -> None:
     )
 
 
+def test_settings_kept_under_another_name_are_taken_over_and_unreadable_ones_refused() -> None:
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    ours = fg.from_torch(torch.nn.PairwiseDistance(1.0))
+    want = torch.nn.PairwiseDistance(1.0)(a, b)
+    np.testing.assert_allclose(ours(value_of(a), value_of(b)).numpy(), want.numpy(), rtol=1e-4)
+    torch.testing.assert_close(fg.to_torch(ours)(a, b), want)
+    assert fg.to_torch(fg.nn.MSELoss(reduction="sum")).reduction == "sum"
+    unlike = fg.nn.Transformer(8, 2, 1, 1, 16, activation="gelu")  # torch's own would have a relu
+    with pytest.raises(ArgumentError, match="without a namesake"):
+        fg.to_torch(unlike)
+
+
 class Keywords(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
