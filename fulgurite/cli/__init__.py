@@ -162,9 +162,9 @@ def cpu_summary() -> str:
 
 def cache_folder() -> Path:
     """Where compiled code is kept: FULGURITE_CACHE_DIR, or the platform's cache folder."""
-    from ..runtime.cache import disk
+    from ..runtime import cache
 
-    return Path(disk.cache_folder(os.environ.get("FULGURITE_CACHE_DIR", "")))
+    return Path(cache.cache_folder(os.environ.get("FULGURITE_CACHE_DIR", "")))
 
 
 def _cache_state(folder: Path) -> str:

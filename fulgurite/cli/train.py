@@ -128,8 +128,8 @@ def _native() -> str:
 
 def _cache() -> str:
     from ..config import current
-    from ..runtime.cache import disk
+    from ..runtime import cache
 
     options = current()
-    folder = disk.cache_folder(options.cache_dir)
+    folder = cache.cache_folder(options.cache_dir)
     return f"{folder}" if options.disk_cache else f"{folder} (switched off)"
