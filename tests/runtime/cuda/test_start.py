@@ -318,6 +318,19 @@ pool = sys.modules.get("fulgurite.codegen.cuda.compilation.pool")
 print(pool is not None and pool._pool.cache_info().currsize, "ctypes" in sys.modules and
       "fulgurite.runtime.cuda.driver" in sys.modules, "triton" in sys.modules)
 """
+SPAWNS = """
+import multiprocessing, sys
+import fulgurite
+
+def report():
+    print("fulgurite.codegen.cuda.compilation.pool" in sys.modules, flush=True)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=report)
+    child.start()
+    child.join()
+    report()
+"""
 
 
 @needs_triton
@@ -335,4 +348,8 @@ def test_the_compiler_gets_ready_before_all_else_is_imported_where_it_will_be_ne
     assert said(AHEAD, **kept).split()[-3:] == ["False", "False", "False"]
     for device in ("cpu", "toy", "not/a-name"):
         assert said(AHEAD, **clean, FULGURITE_DEVICE=device).split()[-3] == "False"
+    script = tmp_path / "spawns.py"
+    script.write_text(SPAWNS)
+    run = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    assert said(run, **clean).split() == ["False", "True"]
     assert "fulgurite._ahead" not in said(AHEAD, **clean, FULGURITE_DEVICE="cpu")
