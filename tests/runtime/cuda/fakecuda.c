@@ -196,16 +196,17 @@ int cuDevicePrimaryCtxRetain(void **out, int device) GIVE(out)
 int cuDevicePrimaryCtxRelease_v2(int device) { CHECK open_handles--; return 0; }
 static __thread void *current; /* context of this thread */
 #define OF(stream) { CHECK if ((uintptr_t)(stream) > 2 && *(void **)(stream) != current) return 400; }
+#define HERE { CHECK if (!current) return 201; } /* CUDA_ERROR_INVALID_CONTEXT */
 int cuCtxSetCurrent(void *context) { CHECK current = context; return 0; }
 int cuCtxSynchronize(void) { CHECK run_all(); return 0; }
 int cuModuleLoadData(void **out, const char *image) {
-  CHECK struct module *made = calloc(1, sizeof *made);
+  HERE struct module *made = calloc(1, sizeof *made);
   strncpy(made->image, image, sizeof made->image - 1);
   made->count = atoi(image);
   open_handles++; *out = made; return 0;
 }
 int cuModuleUnload(void *module) TAKE(module)
-int cuModuleGetFunction(void **out, void *module, const char *name) { CHECK *out = module; return 0; }
+int cuModuleGetFunction(void **out, void *module, const char *name) { HERE *out = module; return 0; }
 int cuFuncSetAttribute(void *function, int which, int value) { CHECK return 0; }
 int cuFuncGetAttribute(int *out, int which, void *function) { *out = 0; return 0; }
 int cuMemGetInfo_v2(size_t *free_, size_t *total) { *free_ = *total = (size_t)1 << 37; return 0; }
@@ -215,7 +216,7 @@ int cuMemPoolSetAttribute(void *pool, int which, void *value) { CHECK return 0; 
 int cuMemPoolGetAttribute(void *pool, int which, void *value) { *(uint64_t *)value = which; return 0; }
 int cuMemPoolTrimTo(void *pool, size_t keep) { CHECK return 0; }
 int cuMemAllocFromPoolAsync(uint64_t *out, size_t nbytes, void *pool, void *stream) {
-  CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++;
+  HERE *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++;
   memset((void *)*out, 0xff, nbytes); return 0; /* NaN, until somebody writes it */
 }
 int cuMemFreeAsync(uint64_t address, void *stream) {
@@ -224,7 +225,7 @@ int cuMemFreeAsync(uint64_t address, void *stream) {
   run_all(); free((void *)address); return 0;
 }
 int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) {
-  CHECK *out = malloc(nbytes); open_handles++;
+  HERE *out = malloc(nbytes); open_handles++;
   for (int i = 0; i < PINNED; i++)
     if (!pinned[i].start) { pinned[i].start = *out; pinned[i].bytes = nbytes; break; }
   return 0;
@@ -240,10 +241,10 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of_, size_t n, void *s) {
   return enqueue((struct work){.kind = 4, .of = kept, .kept = kept, .to = (void *)to, .bytes = n}, s);
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { OF(s) return enqueue((struct work){.kind = 1, .to = to, .of = (void *)from, .bytes = n}, s); }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)from, .bytes = n}, s); }
-int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}, s); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) { HERE return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)from, .bytes = n}, s); }
+int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { HERE return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}, s); }
 int cuStreamCreate(void **out, unsigned flags) {
-  CHECK struct stream *made = calloc(1, sizeof *made);
+  HERE struct stream *made = calloc(1, sizeof *made);
   if (stream_count == STREAMS) return 1;
   made->context = current; streams[stream_count++] = made; *out = made; open_handles++; return 0;
 }
@@ -255,10 +256,10 @@ int cuStreamQuery(void *stream) { CHECK run_until_(of(stream), 0, 0); return of(
 int cuStreamWaitEvent(void *stream, struct event *event, unsigned flags) {
   CHECK return enqueue((struct work){.kind = 6, .event = event, .ticket = event->recorded}, stream);
 }
-int cuEventCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct event)); open_handles++; return 0; }
+int cuEventCreate(void **out, unsigned flags) { HERE *out = calloc(1, sizeof(struct event)); open_handles++; return 0; }
 int cuEventDestroy_v2(void *event) { run_all(); TAKE(event) }
 int cuEventRecord(struct event *event, void *stream) {
-  CHECK event->recorded = ++tickets;
+  HERE event->recorded = ++tickets;
   return enqueue((struct work){.kind = 5, .event = event, .ticket = event->recorded}, stream);
 }
 int cuEventQuery(struct event *event) {
@@ -337,7 +338,7 @@ int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_
   nodes++; *out = made; return 0;
 }
 int cuGraphInstantiateWithFlags(void **out, void *graph, uint64_t flags) {
-  CHECK void **made = malloc(sizeof(void *)); *made = graph; open_handles++; *out = made; return 0;
+  HERE void **made = malloc(sizeof(void *)); *made = graph; open_handles++; *out = made; return 0;
 }
 int cuGraphExecKernelNodeSetParams_v2(void *exec, struct kept *node, struct node *params) {
   CHECK if (!params->grid[0] || params->function != node->module) return 1;

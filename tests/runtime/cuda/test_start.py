@@ -306,6 +306,39 @@ def test_a_process_that_ends_while_its_gpu_starts_ends_well() -> None:
     assert said(PROCESS + "print('end', flush=True); y = x + 1; del x, y; sys.exit()") == "end\n"
 
 
+WHOLE = """
+import ctypes, os, threading
+import numpy as np
+import fulgurite as fg
+library = ctypes.CDLL(os.environ["FULGURITE_LIBCUDA"])
+x = fg.Tensor(np.ones(3, np.float32))
+assert any(t.name == "fulgurite-driver" for t in threading.enumerate())
+assert x.tolist() == [1, 1, 1]
+child = os.fork()
+if not child:
+    try:
+        fg.synchronize()
+    except fg.errors.FulguriteError as problem:
+        os._exit(0 if "fork of one that used the GPU" in str(problem) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+fg.synchronize()
+text = ctypes.create_string_buffer(8192)
+library.fake_order(text, 8192)
+calls = text.value.decode().split()
+print(calls.count("cuInit"), calls.count("cuDevicePrimaryCtxRetain"), calls[:2])
+"""
+
+
+def test_the_driver_starts_once_and_before_what_uses_it_is_imported(tmp_path: Path) -> None:
+    from tests.runtime.cuda import fake
+
+    (tmp_path / "v1").mkdir()  # something is on disk: no compiler gets ready
+    kept = {"FULGURITE_CACHE_DIR": str(tmp_path), "FULGURITE_DISK_CACHE": "1"}
+    found = said(WHOLE, FULGURITE_LIBCUDA=fake.library(), **kept)
+    assert found == "1 1 ['cuInit', 'cuDevicePrimaryCtxRetain']\n"
+
+
 AHEAD = """
 import sys
 class Watch:
@@ -317,6 +350,19 @@ import fulgurite
 pool = sys.modules.get("fulgurite.codegen.cuda.compilation.pool")
 print(pool is not None and pool._pool.cache_info().currsize, "ctypes" in sys.modules and
       "fulgurite.runtime.cuda.driver" in sys.modules, "triton" in sys.modules)
+"""
+SPAWNS = """
+import multiprocessing, sys
+import fulgurite
+
+def report():
+    print("fulgurite.codegen.cuda.compilation.pool" in sys.modules, flush=True)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=report)
+    child.start()
+    child.join()
+    report()
 """
 
 
@@ -335,4 +381,8 @@ def test_the_compiler_gets_ready_before_all_else_is_imported_where_it_will_be_ne
     assert said(AHEAD, **kept).split()[-3:] == ["False", "False", "False"]
     for device in ("cpu", "toy", "not/a-name"):
         assert said(AHEAD, **clean, FULGURITE_DEVICE=device).split()[-3] == "False"
+    script = tmp_path / "spawns.py"
+    script.write_text(SPAWNS)
+    run = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    assert said(run, **clean).split() == ["False", "True"]
     assert "fulgurite._ahead" not in said(AHEAD, **clean, FULGURITE_DEVICE="cpu")
