@@ -172,9 +172,14 @@ class TileProgram:
         return found
 
     def _is_far(self, node: Node) -> bool:
-        """True if an index may be beyond what 32 bits count: a place, a number or a condition."""
+        """True if an index may be beyond what 32 bits count: a place, a number or a condition.
+
+        The end of a block, and of a program's share of a fold, may be behind the last of them.
+        """
+        shares = [steps for _, steps in self.windows.values()]
+        most = INT32_LIMIT - max([*self.tiling.blocks, *shares], default=0)
         ends = [bounds(i, self._bound_of(node)) for whole in indices(node) for i in divided(whole)]
-        return any(high > INT32_LIMIT or low < -INT32_LIMIT for low, high in ends)
+        return any(high > most or low < -most for low, high in ends)
 
     # --- the whole -------------------------------------------------------------------------------
 

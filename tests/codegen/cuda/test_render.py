@@ -13,7 +13,7 @@ from fulgurite.codegen.cuda import source
 from fulgurite.codegen.cuda.render import render
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER, TF32, GpuTable
-from fulgurite.core.dtype import float32, int32
+from fulgurite.core.dtype import float32, int8, int32
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import NEG
@@ -225,6 +225,13 @@ def test_memory_beyond_32_bits_is_counted_in_64() -> None:
     long = made(NEG(param(0, ((1 << 31) + 5,), float32))).launches[0]
     assert "tl.int64" in long.text
     assert "tl.int64" not in made(NEG(param(0, (1 << 20,), float32))).launches[0].text
+
+
+def test_ends_of_blocks_and_of_shares_fit_in_what_counts_places() -> None:
+    for root in (NEG, lambda x: reduce_node("max", x, (0,))):
+        for size, name in ((1 << 31, "tl.int64"), ((1 << 31) - 5, "tl.int64")):
+            assert name in made(root(param(0, (size,), int8))).launches[0].text
+        assert "tl.int64" not in made(root(param(0, (1 << 30,), int8))).launches[0].text
 
 
 def test_every_workload_is_rendered() -> None:
