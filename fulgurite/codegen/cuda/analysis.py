@@ -120,6 +120,12 @@ def lone_axis(index: Affine) -> int:
     return atom if isinstance(atom, int) and index == axis(atom) else -1
 
 
+def divided(index: Affine) -> list[Affine]:
+    """An index and those that are divided in it."""
+    atoms = [atom for atom, _ in index[1] if isinstance(atom, tuple)]
+    return [index, *[inner for atom in atoms for inner in divided(atom[1])]]
+
+
 def has_low_digit(index: Affine, name: int) -> bool:
     """True if an index steps along an axis, or along the lowest digit of it."""
     return any(

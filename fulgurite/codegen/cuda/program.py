@@ -29,6 +29,7 @@ from ...graph.ir.reshape_groups import CannotLower
 from . import source
 from .analysis import (
     contractions,
+    divided,
     dot_factors,
     fixed_axes,
     fold_levels,
@@ -116,7 +117,7 @@ class TileProgram:
         self.levels = fold_levels(self.order)
         self.behind = self._behind_products()
         self.read_again = self._read_again()
-        self.wide = any(self._is_far(n) for n in self.order if n.op in (LOAD, STORE))
+        self.wide = any(map(self._is_far, self.order))
         self.index_type = "tl.int64" if self.wide else "tl.int32"
         self.numbers: dict[int, str] = {}
         self.variables: dict[str, str] = {}
@@ -171,9 +172,14 @@ class TileProgram:
         return found
 
     def _is_far(self, node: Node) -> bool:
-        """True if an access may be beyond what 32 bits count."""
-        low, high = bounds(node.arg[1], self._bound_of(node))
-        return high > INT32_LIMIT or low < -INT32_LIMIT
+        """True if an index may be beyond what 32 bits count: a place, a number or a condition.
+
+        The end of a block, and of a program's share of a fold, may be behind the last of them.
+        """
+        shares = [steps for _, steps in self.windows.values()]
+        most = INT32_LIMIT - max([*self.tiling.blocks, *shares], default=0)
+        ends = [bounds(i, self._bound_of(node)) for whole in indices(node) for i in divided(whole)]
+        return any(high > most or low < -most for low, high in ends)
 
     # --- the whole -------------------------------------------------------------------------------
 

@@ -41,9 +41,9 @@ class Line:
     inner: int
 
     @property
-    def is_wide(self) -> bool:
-        """True if places need more than 32 bits."""
-        return self.outer * self.n * self.inner > INT32_LIMIT
+    def wide(self) -> str:
+        """The cast that places need where they, or ends of chunks, may be beyond 32 bits."""
+        return ".to(tl.int64)" if self.outer * self.n * self.inner > INT32_LIMIT // 2 else ""
 
 
 def scan(
@@ -93,17 +93,16 @@ def _tiles(line: Line, lines: int) -> int:
 
 def _head(line: Line, lines: int, tile: str) -> list[str]:
     """The places where a tile's lines begin, which of them there are, and their numbers."""
-    wide = ".to(tl.int64)" if line.is_wide else ""
     if line.inner == 1:
         return [
-            f"row = ({tile} * {lines} + tl.arange(0, {lines})){wide}[:, None]",
+            f"row = ({tile}{line.wide} * {lines} + tl.arange(0, {lines}))[:, None]",
             "there = row < outer",
             "first = row * n",
             "number = row",
         ]
     return [
         f"tiles = (inner + {lines - 1}) // {lines}",
-        f"row = ({tile} // tiles){wide}",
+        f"row = ({tile} // tiles){line.wide}",
         f"column = (({tile} % tiles) * {lines} + tl.arange(0, {lines}))[:, None]",
         "there = column < inner",
         "first = row * n * inner + column",
@@ -130,13 +129,13 @@ def _made(
     return Launch(f"{head}\n{body}\n", "kernel", grid, warps, 2, tuple(arguments))
 
 
-def _chunk(chunks: int) -> list[str]:
+def _chunk(line: Line, chunks: int) -> list[str]:
     """Which tile and chunk a program has, and where the chunk begins and ends."""
     if chunks == 1:
         return ["tile = tl.program_id(0)", "start = 0", "stop = n"]
     return [
         "tile = tl.program_id(0) // chunks",
-        "chunk = tl.program_id(0) % chunks",
+        f"chunk = (tl.program_id(0) % chunks){line.wide}",
         "start = chunk * length",
         "stop = tl.minimum(start + length, n)",
     ]
@@ -146,7 +145,7 @@ def _loaded(line: Line, block: int, dtype: DType) -> list[str]:
     """A block of values, the identity where there are none."""
     value = from_memory("tl.load(source + at, mask=mask, other=0)", dtype)
     return [
-        f"    place = (step + tl.arange(0, {block}))[None, :]",
+        f"    place = (step + tl.arange(0, {block})){line.wide}[None, :]",
         f"    at = {_places(line, 'place')}",
         "    mask = there & (place < stop)",
         f"    value = tl.where(mask, {value}, {identity(line.name, line.dtype)})",
@@ -161,7 +160,7 @@ def _blocks(
     held = computing(line.dtype)
     function = combiner(line.name, held)
     neutral = identity(line.name, line.dtype)
-    text = [*_chunk(chunks), *_head(line, lines, "tile")]
+    text = [*_chunk(line, chunks), *_head(line, lines, "tile")]
     text.append(f"total = tl.broadcast_to({neutral}, ({lines}, 1))")
     arguments = [pointer("source", dtype, source), pointer("result", line.dtype, result)]
     more = []
@@ -194,7 +193,7 @@ def _folds(
     held = computing(line.dtype)
     function = combiner(line.name, held)
     text = [
-        *_chunk(chunks),
+        *_chunk(line, chunks),
         *_head(line, lines, "tile"),
         f"total = tl.broadcast_to({identity(line.name, line.dtype)}, ({lines}, {block}))",
         f"for step in range(start, stop, {block}):",
@@ -219,7 +218,8 @@ def _stepwise(line: Line, sources: Sequence[tuple[DType, Place]], result: Place)
         *_head(line, lines, "tl.program_id(0)"),
         f"state = tl.zeros(({lines}, 1), {type_name(held)})",
         "for step in range(0, n):",
-        f"    at = {_places(line, 'step')}",
+        f"    place = (step + tl.arange(0, 1)){line.wide}[None, :]",
+        f"    at = {_places(line, 'place')}",
         f"    state = {loads[0]} * state + {loads[1]}",
         f"    tl.store(result + at, {to_memory('state', line.dtype)}, mask=there)",
     ]

@@ -72,6 +72,11 @@ class Keys:
         """The cast that the number of a row needs where memory is large."""
         return ".to(tl.int64)" if self.outer * self.n > INT32_LIMIT else ""
 
+    @property
+    def place(self) -> str:
+        """The cast that a place in a row needs where the end of two runs may be beyond 32 bits."""
+        return ".to(tl.int64)" if self.n > INT32_LIMIT // 2 else ""
+
 
 def sort_keys(keys: Keys, result: Place, room: Room, table: GpuTable) -> list[Launch]:
     """The order of keys that are in memory already; they are not kept where rows are long."""
@@ -125,10 +130,10 @@ def _counted(
     text = [
         *keys.counting,
         f"row = (tl.program_id(0) // tiles){keys.row}",
-        f"i = (tl.program_id(0) % tiles) * {tile} + tl.arange(0, {tile})",
+        f"i = ((tl.program_id(0) % tiles) * {tile} + tl.arange(0, {tile})){keys.place}",
         "mine = tl.load(keys + row * n + i, mask=i < n, other=0)",
         "start = (i // run) * run",
-        f"first = ((tl.program_id(0) % tiles) * {tile} // run) * run",
+        f"first = (tl.program_id(0) % tiles){keys.place} * {tile} // run * run",
         "last = tl.minimum(first + run, m)",
         f"rank = tl.zeros(({tile},), tl.int32)",
         f"for step in range(first, last, {tile}):",
@@ -159,11 +164,11 @@ def _merged(
     text = [
         *keys.counting,
         f"row = (tl.program_id(0) // tiles){keys.row}",
-        f"i = (tl.program_id(0) % tiles) * {block} + tl.arange(0, {block})",
+        f"i = ((tl.program_id(0) % tiles) * {block} + tl.arange(0, {block})){keys.place}",
         "here = i < m",
         "key = tl.load(keys + row * n + i, mask=here, other=0)",
         "place = tl.load(order + row * n + i, mask=i < n, other=0)",
-        "pair = (i // (2 * run)) * (2 * run)",
+        "pair = i // run // 2 * 2 * run",
         "left = i - pair < run",
         "low = tl.minimum(tl.where(left, pair + run, pair), m)",
         "high = tl.minimum(low + run, m)",

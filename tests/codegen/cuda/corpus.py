@@ -167,6 +167,7 @@ def functions(n: int) -> list[Any]:
         fg.random.normal((n, 3)), (x.astype("int32") % 3).sum(axis=1),
         fg.one_hot(index, n).sum(axis=0), fg.logsumexp(fg.broadcast_to(x, (3, 3, n)), axis=0),
         fg.logsumexp(fg.broadcast_to(x[0], (40, n)), axis=0),
+        fg.arange(10**10).reshape(10**5, 10**5)[::9000, 0],  # numbers beyond 32 bits
     ]  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from fulgurite.codegen.cuda import source
 from fulgurite.codegen.cuda.render import render
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER, TF32, GpuTable
-from fulgurite.core.dtype import float32, int32
+from fulgurite.core.dtype import float32, int8, int32
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import NEG
-from fulgurite.core.ops.indexing import gather
+from fulgurite.core.ops.indexing import gather, sort_order
 from fulgurite.core.ops.leaf import PARAM, SINK, param
 from fulgurite.core.ops.movement import expand
 from fulgurite.core.ops.reduce import reduce_node, scan_node
@@ -225,6 +225,22 @@ def test_memory_beyond_32_bits_is_counted_in_64() -> None:
     long = made(NEG(param(0, ((1 << 31) + 5,), float32))).launches[0]
     assert "tl.int64" in long.text
     assert "tl.int64" not in made(NEG(param(0, (1 << 20,), float32))).launches[0].text
+
+
+def test_ends_of_blocks_and_of_shares_fit_in_what_counts_places() -> None:
+    for root in (NEG, lambda x: reduce_node("max", x, (0,))):
+        for size, name in ((1 << 31, "tl.int64"), ((1 << 31) - 5, "tl.int64")):
+            assert name in made(root(param(0, (size,), int8))).launches[0].text
+        assert "tl.int64" not in made(root(param(0, (1 << 30,), int8))).launches[0].text
+
+
+def test_scans_and_sorts_count_places_of_large_memory_in_64_bits() -> None:
+    for shape, axis in (((60000, 60000), 0), ((3 * 10**9,), 0), ((2, (1 << 30) + 9), 1)):
+        last = made(scan_node("add", param(0, shape, float32), axis)).launches[-1]
+        numbers = [n for n in last.text.splitlines() if " place = " in n or " chunk = " in n]
+        assert numbers and all(".to(tl.int64)" in n for n in numbers)
+    merged = made(sort_order(param(0, ((1 << 30) + 9,), float32), 0)).launches[-1]
+    assert ".to(tl.int64)" in next(n for n in merged.text.splitlines() if " i = " in n)
 
 
 def test_every_workload_is_rendered() -> None:
