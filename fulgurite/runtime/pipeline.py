@@ -20,7 +20,7 @@ from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, toposort
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import CONTIGUOUS
-from ..core.ops.leaf import SINK
+from ..core.ops.leaf import IOTA, SINK
 from ..core.ops.movement import UNWINDOW
 from ..core.passes import (
     TENSOR,
@@ -254,6 +254,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("tile_rows", lambda p, c: any_size(strips, p, c), PARTITION, PARTITION,
          lambda c: in_strips(c)),
     Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
+    Pass("pick_one_hot", lambda s, c: one_hot(s), SCHEDULE, SCHEDULE, lambda c: c.options.fuse),
     # lowering and memory
     Pass(
         "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
@@ -433,6 +434,16 @@ def operands(sink: Node, context: Context) -> Node:
     device = get_device(context.device)
     order = context.order(sink)
     return materialize_operands(sink, order, device.operand_reuse, device.keeps_float8)
+
+
+def one_hot(schedule: Schedule) -> Schedule:
+    """The schedule without sums of one-hot rows."""
+    sums = {item.kernel for item in schedule.items if item.kernel.kind is KernelKind.REDUCE}
+    if not any([n.op is IOTA for n in toposort([kernel.body for kernel in sums])]):
+        return schedule
+    with FORK_LOCK:
+        from ..graph.passes import pick_one_hot as pick_one_hot_module
+    return pick_one_hot_module.pick_one_hot(schedule)
 
 
 def in_strips(context: Context) -> bool:

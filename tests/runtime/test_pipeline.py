@@ -206,6 +206,12 @@ def two_convolutions() -> Tensors:
     return [fg.conv2d(fg.relu(first), numbers(3, 5, 4, 3, 3))]
 
 
+def one_hot_rows() -> Tensors:
+    """Sums of rows with one element each, as the gradient of a choice has them."""
+    hit = fg.arange(32)[None, :] == fg.Tensor(np.arange(6) * 5)[:, None]
+    return [fg.where(hit, numbers(1, 6, 1), 0.0).sum(axis=-1)]
+
+
 def varying() -> Tensors:
     n = fg.Var("n", 1, 8)
     return [numbers(1, 3, 8)[:, : n.bind(5)] * 2]
@@ -327,6 +333,7 @@ SAMPLES: dict[str, Sample] = {
         {"strip_bytes": 4096},
     ),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "pick_one_hot": Sample(one_hot_rows),
     "reorder": Sample(layers),
     "channels_last": Sample(two_convolutions, {"channels_last": "on"}),
     "hide_latency": Sample(sum_and_product),
