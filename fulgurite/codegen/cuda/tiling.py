@@ -59,6 +59,7 @@ class GpuTable:
     joined_sums: bool = True  # sums of columns beside the rows that a program has: joined.py
     compared_results: bool = True  # a rectifier's condition is told by its result: less memory
     joined_maps: bool = True  # small ones of a shape, in one launch
+    joined_in_place: bool = True  # parts of an array are stored where it has them
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor

@@ -61,7 +61,9 @@ def plan_memory(schedule: Schedule, align: int) -> Layout:
             if slot in born:
                 dies[slot] = number
     kept = [slot for slot in born if slot not in outputs]
-    owner = _in_place(schedule, born, dies, set(kept))
+    joined = dict(schedule.joined)
+    owner = _in_place(schedule, born, dies, set(kept) - joined.keys() - {*joined.values()})
+    owner |= joined
     sizes = {slot: _aligned(schedule, slot, align) for slot in born}
     lives = _live_ranges(kept, owner, born, dies, sizes)
     offsets, top = _place(lives)

@@ -1,10 +1,10 @@
 """Sums of one-hot rows picked: the sum over k of where(k == place, value, 0) is the value.
 
-In: a `Schedule`. Out: the same schedule, in which kernels of sums do not walk rows that are 0 but at
-one place, as in the gradient of a log-softmax's choice: the row has all classes, and the sum reads
-no memory, so that it costs arithmetic alone. Exact: a zero is added, as the sum does, and a place
-outside of the row picks nothing. Kernels that a search chose as online reductions have laws of their
-own for that (`gather_one_hot`), and they are chosen by what the sum is: so this runs behind them.
+In: a `Schedule`. Out: the same schedule, in which kernels of sums do not walk rows that are 0 but
+at one place, as in the gradient of a log-softmax's choice: the row has all classes, and the sum
+reads no memory, so that it costs arithmetic alone. Exact: a zero is added, as the sum does, and a
+place outside of the row picks nothing. Kernels that a search chose as online reductions have a law
+of their own for that (`gather_one_hot`), and are chosen by what the sum is: this runs behind them.
 """
 
 from __future__ import annotations

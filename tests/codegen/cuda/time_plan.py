@@ -40,6 +40,7 @@ from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
 from fulgurite.runtime.cuda import driver as cuda
 from fulgurite.runtime.pipeline import Context, Scratch, schedule_of
+from fulgurite.runtime.plan import without_joints
 from fulgurite.tensor import wrap
 from tests.runtime.cuda import fake
 
@@ -97,7 +98,7 @@ def scheduled(roots: Sequence[fg.Tensor], over: Sequence[tuple[Node, int]] = ())
     sink = restore(normal.structure, normal.constants, {}, normal.nodes)
     donated = tuple([(normal.buffers.index(node), root) for node, root in over])
     context = Context(current(), "cuda", len(normal.buffers), donated, scratch=Scratch(donated))
-    return schedule_of(sink, context)
+    return without_joints(schedule_of(sink, context))
 
 
 def _nbytes(param: Node) -> int:
