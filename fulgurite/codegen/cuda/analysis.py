@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core.dtype import DType, float16, float32
 from ...core.node import Node, readers_of, toposort
-from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, WHERE
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, SUB, WHERE
 from ...core.ops.index import FOLD
 from ...graph.ir.affine import Affine, axis
 from ...graph.ir.lower import IndexKernel
@@ -99,6 +99,20 @@ def parallel_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) ->
     shared = frozenset.intersection(*[free[r] for r in roots])
     folded = {a for n in toposort(roots) if n.op is FOLD for a in n.arg[1]}
     return shared - folded
+
+
+def online_sums(order: Sequence[Node]) -> dict[Node, Node]:
+    """Sums of exponentials about the largest value of a row, of float32: of that, the sum."""
+    found: dict[Node, Node] = {}
+    for fold in order:
+        if fold.op is not FOLD or fold.arg[0] != "add" or fold.src[0].op is not EXP:
+            continue
+        distance = fold.src[0].src[0]
+        if distance.op is SUB and fold.dtype is float32:
+            value, largest = distance.src
+            if largest.op is FOLD and largest.arg == ("max", fold.arg[1]):
+                found |= {largest: fold} if largest.src[0] is value else {}
+    return found
 
 
 def fold_levels(order: Sequence[Node]) -> dict[Node, int]:

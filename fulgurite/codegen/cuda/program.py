@@ -36,6 +36,7 @@ from .analysis import (
     live_roots,
     lone_axis,
     narrow_values,
+    online_sums,
     parallel_axes,
     runs_along,
     stored_type,
@@ -79,6 +80,7 @@ class Tiling:
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
     unrolled_blocks: int = 0  # of a window of a split fold, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
+    online: int = 0  # lanes that share a maximum in a loop with the sum about it
     peeled: int = 0  # whole blocks of a row from which on its last one has a text of its own
 
 
@@ -115,6 +117,7 @@ class TileProgram:
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
         self.levels = fold_levels(self.order)
         self.behind = self._behind_products()
+        self.online = self._online()
         self.read_again = self._read_again()
         self.wide = any(self._is_far(n) for n in self.order if n.op in (LOAD, STORE))
         self.index_type = "tl.int64" if self.wide else "tl.int32"
@@ -137,10 +140,29 @@ class TileProgram:
                 found.add(node)
         return frozenset(found)
 
+    def _online(self) -> dict[Node, Node]:
+        """Maxima of rows that are walked once, and the sums of exponentials that follow them."""
+        lanes, axes = self.tiling.online, self.tiling.axes
+        if not lanes or len(axes) != 1 or self.windows or self.block[axes[0]] < lanes:
+            return {}
+        folds = [n for n in self.order if n.op is FOLD]
+
+        def alone(fold: Node) -> bool:  # no other one shares its loop
+            alike = [n for n in folds if n.arg[1] == fold.arg[1]]
+            return [self.levels[n] for n in alike].count(self.levels[fold]) == 1
+
+        return {
+            largest: total for largest, total in online_sums(folds).items()
+            if largest.arg[1] == axes and axes[0] in self.looped and alone(largest) and alone(total)
+            and self.shaped[largest.src[0]]
+        }  # fmt: skip
+
     def _read_again(self) -> frozenset[Node]:
         """Loads that stand in several loops: all but the first find them in the L2 cache."""
         loops: dict[Node, set[Hashable]] = {}
         for root in [*[n for n in self.order if n.op is FOLD], *self.roots]:
+            if root in self.online.values():
+                continue  # what it reads is in registers
             folded = (root.arg[1], self.levels[root]) if root.op is FOLD else ()
             for node in backward_slice(root.src, lambda node: node.op is FOLD):
                 if node.op is LOAD and self.free[node] & self.looped:
@@ -705,6 +727,11 @@ class TileProgram:
     def _fold_loop(self, fold: Node, home: Scope) -> None:
         """All folds of one level over the same axes, in one loop of accumulators."""
         axes: tuple[int, ...] = fold.arg[1]
+        followed = {total: largest for largest, total in self.online.items()}
+        largest = followed.get(fold, fold)
+        if largest in self.online:
+            self._online_loop(largest, self.online[largest], home)
+            return
         alike = (fold.arg[1], self.levels[fold], self.free[fold] & self.looped)
         group = [
             n for n in self.order
@@ -722,6 +749,33 @@ class TileProgram:
             found = self._name()
             home.say(f"{found} = {rounded(text, node.dtype)}")
             home.names[self._key(node)] = found
+
+    def _online_loop(self, largest: Node, total: Node, home: Scope) -> None:
+        """Online softmax (Milakov and Gimelshein): a sum that is scaled as its maximum grows.
+
+        A few neighbours share a maximum, so that an exponential for that is one of as many more.
+        """
+        (axis,), lanes = largest.arg[1], self.tiling.online
+        rows = self.block[axis] // lanes
+        lowest, zero = identity("max", float32), identity("add", float32)
+        most, sums, x, high, base = [self._name() for _ in range(5)]
+        home.say(f"{most} = tl.broadcast_to({lowest}, ({rows}, 1))")
+        home.say(f"{sums} = tl.broadcast_to({zero}, ({rows}, 1))")
+        inner = self._open(home, {axis} & self.looped)
+        value = self._ready("max", self._value(largest.src[0], inner), largest, inner)
+        inner.say(f"{x} = tl.reshape({value}, ({rows}, {lanes}))")
+        inner.say(f"{high} = fg_max({most}, tl.reduce({x}, 1, fg_max, keep_dims=True))")
+        inner.say(f"{base} = tl.where({high} == {lowest}, 0.0, {high})")  # of nothing so far
+        inner.say(f"{sums} = {sums} * fg_exp({most} - {base})")
+        inner.say(f"{sums} += tl.reduce(fg_exp({x} - {base}), 1, fg_add, keep_dims=True)")
+        inner.say(f"{most} = {high}")
+        self._close(inner, home)
+        found, whole = self._name(), self._name()
+        highest = f"tl.reduce({most}, 0, fg_max, keep_dims=True)"
+        home.say(f"{found} = tl.reshape({highest}, (1,))")
+        scaled = f"{sums} * fg_exp({most} - {found})"
+        home.say(f"{whole} = tl.reshape(tl.reduce({scaled}, 0, fg_add, keep_dims=True), (1,))")
+        home.names[self._key(largest)], home.names[self._key(total)] = found, whole
 
     def _accumulator(self, node: Node, home: Scope) -> str:
         name, axes = node.arg

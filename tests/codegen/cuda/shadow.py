@@ -163,7 +163,7 @@ def stored(root: Node) -> Array | None:
         root = root.src[0]
     if root.op is not CONTIGUOUS or not any([move.op is PAD for move in moves]):
         return None
-    there = np.ones(root.shape, np.uint8)  # type: ignore[arg-type]
+    there: Array = np.ones([n for n in root.shape if isinstance(n, int)], np.uint8)
     for move in reversed(moves):
         assert move.op.numpy is not None
         there = move.op.numpy(move, there)
