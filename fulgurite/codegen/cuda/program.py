@@ -761,7 +761,7 @@ class TileProgram:
         most, sums, x, high, base = [self._name() for _ in range(5)]
         home.say(f"{most} = tl.broadcast_to({lowest}, ({rows}, 1))")
         home.say(f"{sums} = tl.broadcast_to({zero}, ({rows}, 1))")
-        inner = self._open(home, {axis} & self.looped)
+        inner = self._open(home, [axis])
         value = self._ready("max", self._value(largest.src[0], inner), largest, inner)
         inner.say(f"{x} = tl.reshape({value}, ({rows}, {lanes}))")
         inner.say(f"{high} = fg_max({most}, tl.reduce({x}, 1, fg_max, keep_dims=True))")
