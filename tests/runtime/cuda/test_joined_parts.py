@@ -23,7 +23,7 @@ BATCH, LENGTH, HEADS, WIDTH = 2, 71, 2, 16
 
 
 def gradients(device: str) -> list[fg.Tensor]:
-    """Those of the weights behind which queries, keys and values are apart, and of what comes in."""
+    """Those of a projection to queries, keys and values, and of what comes in."""
     rng = np.random.default_rng(0)
     size = HEADS * WIDTH
 
