@@ -28,7 +28,6 @@ from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
 from ..ir.queries import elements, is_contraction, unmoved
 
-
 AB = os.environ.get("FULGURITE_AB", "")
 
 

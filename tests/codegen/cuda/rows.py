@@ -1,6 +1,6 @@
-"""Long rows in Triton's interpreter: maxima and sums of exponentials about them, read once.
+"""Long rows and columns in Triton's interpreter: sums about a maximum or a mean, read once.
 
-Prints, as JSON, how many rows were compared and those that were wrong.
+Prints, as JSON, how many were compared, how many read memory once, and those that were wrong.
 """
 
 from __future__ import annotations
@@ -64,6 +64,51 @@ def compared(x: Array, table: GpuTable) -> tuple[list[str], bool]:
     return bad, all("tl.reshape" in n.text for n in made.launches)
 
 
+def columns(rows: int, count: int, dtype: str) -> Array:
+    """Columns with means that are small and large beside their spread, constant and infinite."""
+    rng = np.random.default_rng(rows)
+    x = rng.standard_normal((rows, count)).astype(np.float32)
+    x[:, 1] += 1000
+    x[:, 2] = 7.25
+    x[0, 3] = 1e4  # beside which the others are nothing
+    x[:, 4] *= 1e-15
+    x[-1, 5], x[0, 6], x[rows // 2, 7] = np.inf, -np.inf, np.nan
+    return x.astype(bfloat16.numpy if dtype == "bfloat16" else np.float32)
+
+
+def moments(x: Array, table: GpuTable) -> tuple[list[str], bool]:
+    """The columns whose mean or variance differs from NumPy's, and if they were read once."""
+    with fg.config(device="reference", tier="native"):
+        wide = fg.Tensor(x).astype("float32")
+        mean = wide.mean(axis=0, keepdims=True)
+        spread = ((wide - mean) ** 2).mean(axis=0)
+        plan = fg.schedule(mean, spread)
+    (item,) = plan.items
+    kernel = item.kernel
+    dtypes = [p.dtype for p in params_of(kernel)]
+    made = render(lower(kernel.body, kernel.inputs), dtypes, table)
+    bits = [slot.bits for place in item.reads if (slot := plan.slots[place]) is not None]
+    given = [x if n is None else np.array([n], np.uint32).view(np.float32) for n in bits]
+    outputs = [np.zeros(x.shape[1], np.float32) for _ in kernel.body.src]
+    found, _ = interpret.run(made, [*given, *outputs], {})
+    y = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        wanted = y.mean(axis=0), y.var(axis=0)
+        scale = np.abs(y).mean(axis=0), y.var(axis=0)
+    bad = []
+    for name, got, want, size in zip(
+        ("mean", "variance"), found[kernel.inputs :], wanted, scale, strict=True
+    ):
+        with np.errstate(all="ignore"):
+            close = (
+                (np.abs(got - want) <= 1e-5 * size)
+                | (got == want)
+                | (np.isnan(got) & np.isnan(want))
+            )
+        bad += [f"{name} of column {n}: {got[n]}, {want[n]}" for n in np.flatnonzero(~close)]
+    return bad, "* 2.0 + " in made.launches[0].text
+
+
 def main() -> None:
     """All tables, sizes that blocks divide and do not, two dtypes."""
     ran, once, bad = 0, 0, list[str]()
@@ -72,6 +117,11 @@ def main() -> None:
             for dtype in ("float32", "bfloat16"):
                 found, is_online = compared(rows(count, dtype), table)
                 ran, once, bad = ran + 1, once + is_online, bad + found
+    few = replace(HOPPER, processors=2, column_elements=2048, column_least=2048, split_least=512)
+    for height in (2048, 2720, 2050):
+        for dtype in ("float32", "bfloat16"):
+            found, is_online = moments(columns(height, 64, dtype), few)
+            ran, once, bad = ran + 1, once + is_online, bad + found
     print(json.dumps({"ran": ran, "once": once, "bad": bad}))
 
 
