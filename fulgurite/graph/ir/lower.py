@@ -160,7 +160,7 @@ class _Place:
         self.values: dict[Node, Node] = {}
 
 
-def _laid_out(root: Node) -> list[Node]:
+def layout_of(root: Node) -> list[Node]:
     """The moves that lay out a stored value as an output, the last one first; of others none."""
     moves: list[Node] = []
     node = root
@@ -204,7 +204,7 @@ class _Lower:
         Of one that is only laid out in another order the axes are those of what it arranges: other
         outputs have them too. Of one with room beside it, which nobody reads, that is not stored.
         """
-        moves = _laid_out(root)
+        moves = layout_of(root)
         value = moves[-1].src[0] if moves else root
         sizes = enumerate(value.shape)
         index = self.shared(value) or tuple([self.axis((d, n, 0), n) for d, n in sizes])

@@ -26,13 +26,12 @@ from fulgurite.codegen.cuda.render import render, render_fold
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.core.node import Node, toposort
-from fulgurite.core.ops.effect import CONTIGUOUS
 from fulgurite.core.ops.leaf import PARAM
-from fulgurite.core.ops.movement import PAD, PERMUTE, RESHAPE
+from fulgurite.core.ops.movement import PAD
 from fulgurite.core.shape import upper
 from fulgurite.graph.ir.kernel import Kernel, params_of
 from fulgurite.graph.ir.kernel_kind import KernelKind
-from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.lower import layout_of, lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.runtime.cuda.driver import DeviceLostError
 from fulgurite.runtime.host import device as host
@@ -157,13 +156,10 @@ def compare(
 
 def stored(root: Node) -> Array | None:
     """Where an output with room beside it has elements; None of others."""
-    moves = []
-    while root.op in (PAD, PERMUTE, RESHAPE):
-        moves.append(root)
-        root = root.src[0]
-    if root.op is not CONTIGUOUS or not any([move.op is PAD for move in moves]):
+    moves = layout_of(root)
+    if not any([move.op is PAD for move in moves]):
         return None
-    there: Array = np.ones([n for n in root.shape if isinstance(n, int)], np.uint8)
+    there: Array = np.ones([n for n in moves[-1].src[0].shape if isinstance(n, int)], np.uint8)
     for move in reversed(moves):
         assert move.op.numpy is not None
         there = move.op.numpy(move, there)

@@ -14,7 +14,7 @@ from fulgurite.codegen.cuda import tiling
 from fulgurite.core.node import toposort
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.ir.kernel_kind import KernelKind
-from fulgurite.graph.memory.arena import plan_memory
+from fulgurite.graph.memory.arena import bytes_moved, plan_memory
 from fulgurite.kernel.contract.concat_in_place import parts_of
 from fulgurite.runtime.plan import without_joints
 
@@ -71,6 +71,9 @@ def test_gradients_of_attention_are_stored_in_that_of_its_projection(
     assert not before.joined and without_joints(before) is before
     assert len(without_joints(schedule).items) == len(before.items) - 1
     assert [i.kernel.kind for i in schedule.items] == [i.kernel.kind for i in before.items]
+    moved = [sum([bytes_moved(s, i) for i in without_joints(s).items]) for s in (schedule, before)]
+    whole = BATCH * LENGTH * 3 * HEADS * WIDTH * 2
+    assert moved[1] - moved[0] == 2 * whole
     # three parts and the array itself were alive at the joint, and now the array alone
     assert layout.arena_bytes <= plan_memory(before, 256).arena_bytes
 
