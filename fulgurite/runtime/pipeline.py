@@ -440,10 +440,6 @@ def operands(sink: Node, context: Context) -> Node:
 
 def one_hot(schedule: Schedule) -> Schedule:
     """The schedule without sums of one-hot rows."""
-    import os
-
-    if "onehot" in os.environ.get("FULGURITE_AB", ""):
-        return schedule
     sums = {item.kernel for item in schedule.items if item.kernel.kind is KernelKind.REDUCE}
     if not any([n.op is IOTA for n in toposort([kernel.body for kernel in sums])]):
         return schedule

@@ -15,7 +15,6 @@ it: the copy engine takes rows, and all other readers see it as it was.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from ...core.node import Node, make, remember, toposort
@@ -27,8 +26,6 @@ from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, UNWINDOW, WINDOW, per
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel_kind import KernelKind
 from ..ir.queries import elements, is_contraction, unmoved
-
-AB = os.environ.get("FULGURITE_AB", "")
 
 
 def materialize_operands(
@@ -54,7 +51,7 @@ def materialize_operands(
         else:
             rebuilt = make(node.op, node.dtype, tuple(sources), node.arg)
             made[node] = remember(rebuilt, node.origins)
-        if node in rounded and _is_turned(node) and "turned" not in AB:
+        if node in rounded and _is_turned(node):
             made[node] = _stored_as_input(made[node])
         elif node in stored:
             made[node] = CONTIGUOUS(made[node])
