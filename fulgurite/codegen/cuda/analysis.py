@@ -102,18 +102,23 @@ def parallel_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) ->
     return shared - folded
 
 
-def online_sums(order: Sequence[Node]) -> dict[Node, Node]:
-    """Sums of exponentials about the largest value of a row, of float32: of that, the sum."""
+def online_sums(folds: Sequence[Node]) -> dict[Node, Node]:
+    """Sums of exponentials about the largest value of a row, of float32: of that, the sum.
+
+    None where others share a loop with one of them.
+    """
     found: dict[Node, Node] = {}
-    for fold in order:
-        if fold.op is not FOLD or fold.arg[0] != "add" or fold.src[0].op is not EXP:
+    for fold in folds:
+        if fold.arg[0] != "add" or fold.src[0].op is not EXP or fold.dtype is not float32:
             continue
         distance = fold.src[0].src[0]
-        if distance.op is SUB and fold.dtype is float32:
+        if distance.op is SUB:
             value, largest = distance.src
             if largest.op is FOLD and largest.arg == ("max", fold.arg[1]):
                 found |= {largest: fold} if largest.src[0] is value else {}
-    return found
+    levels = fold_levels(toposort(folds))
+    alone = len({levels[n] for n in folds}) == len(folds)
+    return found if alone else {}
 
 
 class Moments(NamedTuple):

@@ -147,36 +147,29 @@ class TileProgram:
     def _online(self) -> dict[Node, Node]:
         """Maxima of rows that are walked once, and the sums of exponentials that follow them."""
         lanes, axes = self.tiling.online, self.tiling.axes
-        if not lanes or len(axes) != 1 or self.windows or self.block[axes[0]] < lanes:
+        if not lanes or len(axes) != 1 or self.windows or axes[0] not in self.looped:
             return {}
-        folds = [n for n in self.order if n.op is FOLD]
-
-        def alone(fold: Node) -> bool:  # no other one shares its loop
-            alike = [n for n in folds if n.arg[1] == fold.arg[1]]
-            return [self.levels[n] for n in alike].count(self.levels[fold]) == 1
-
-        return {
-            largest: total for largest, total in online_sums(folds).items()
-            if largest.arg[1] == axes and axes[0] in self.looped and alone(largest) and alone(total)
-            and self.shaped[largest.src[0]]
-        }  # fmt: skip
+        found = online_sums([n for n in self.order if n.op is FOLD and n.arg[1] == axes])
+        read = all(self.shaped[largest.src[0]] for largest in found)
+        return found if read and self.block[axes[0]] >= lanes else {}
 
     def _moments(self) -> dict[Node, Moments]:
         """Sums of columns that are walked once, and the moments about what follows from them."""
         axes = self.tiling.axes
-        if not self.tiling.moments or len(axes) != 2 or self.tiling.dot is not None:
-            return {}
-        axis = axes[0]
-        if axis not in self.looped or axis not in self.windows:
-            return {}
-        steps = self.windows[axis][1]
-        long = steps > self.tiling.moments * self.block[axis]
-        if long or self.sizes[axis] % steps or self._is_short_window(axis):
+        if len(axes) != 2 or self.tiling.dot is not None or not self._has_equal_windows(axes[0]):
             return {}
         folds = [n for n in self.order if n.op is FOLD]
-        found = moments_of([n for n in folds if n.arg[1] == (axis,)])
+        found = moments_of([n for n in folds if n.arg[1] == axes[:1]])
         known = {n for total, m in found.items() for n in (total, *m.first, *m.second)}
         return found if known == {*folds} else {}
+
+    def _has_equal_windows(self, axis: int) -> bool:
+        """True of an axis in windows of one length, of so many blocks that moments stay exact."""
+        if axis not in self.looped or axis not in self.windows or self._is_short_window(axis):
+            return False
+        steps = self.windows[axis][1]
+        few = steps <= self.tiling.moments * self.block[axis]
+        return few and self.sizes[axis] % steps == 0
 
     def _read_again(self) -> frozenset[Node]:
         """Loads that stand in several loops: all but the first find them in the L2 cache."""
