@@ -269,6 +269,10 @@ class Device(Protocol):
         """True if a launch takes longer than a small map."""
 
     @property
+    def joins_in_place(self) -> bool:
+        """True if parts of a joined array are stored where it has them."""
+
+    @property
     def operand_reuse(self) -> int:
         """Products of an element for which its rounded value is stored; 0: never."""
 

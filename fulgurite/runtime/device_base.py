@@ -79,6 +79,7 @@ class BaseDevice:
     packs_operands = False
     joins_column_sums = False
     joins_small_maps = False
+    joins_in_place = False
     compares_results = False
     keeps_addresses = False
     channels_last = False

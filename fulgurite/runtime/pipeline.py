@@ -20,7 +20,7 @@ from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, toposort
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import CONTIGUOUS
-from ..core.ops.leaf import SINK
+from ..core.ops.leaf import IOTA, SINK
 from ..core.ops.movement import UNWINDOW
 from ..core.passes import (
     TENSOR,
@@ -44,7 +44,7 @@ from ..graph.fusion.build_schedule import (
     choose_kernels,
 )
 from ..graph.fusion.greedy import copy_leaf_roots, fuse
-from ..graph.ir.kernel import Schedule
+from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.lower import IndexKernel, lower_schedule
 from ..graph.ir.queries import elements
@@ -254,6 +254,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("tile_rows", lambda p, c: any_size(strips, p, c), PARTITION, PARTITION,
          lambda c: in_strips(c)),
     Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
+    Pass("pick_one_hot", lambda s, c: one_hot(s), SCHEDULE, SCHEDULE, lambda c: c.options.fuse),
     # lowering and memory
     Pass(
         "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
@@ -263,6 +264,8 @@ PIPELINE: tuple[Pass, ...] = (
         "channels_last", lambda s, c: layouts(s), SCHEDULE, SCHEDULE,
         lambda c: lays_out_images(c),
     ),
+    Pass("concat_in_place", lambda s, c: in_place(s, c), SCHEDULE, SCHEDULE,
+         lambda c: c.searched and (c.joins or get_device(c.device).joins_in_place)),
     Pass("hide_latency", lambda s, c: hide_latency(s), SCHEDULE, SCHEDULE),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
     Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
@@ -451,6 +454,34 @@ def operands(sink: Node, context: Context) -> Node:
     device = get_device(context.device)
     order = context.order(sink)
     return materialize_operands(sink, order, device.operand_reuse, device.keeps_float8)
+
+
+def one_hot(schedule: Schedule) -> Schedule:
+    """The schedule without sums of one-hot rows."""
+    sums = {item.kernel for item in schedule.items if item.kernel.kind is KernelKind.REDUCE}
+    if not any([n.op is IOTA for n in toposort([kernel.body for kernel in sums])]):
+        return schedule
+    with FORK_LOCK:
+        from ..graph.passes import pick_one_hot as pick_one_hot_module
+    return pick_one_hot_module.pick_one_hot(schedule)
+
+
+def in_place(schedule: Schedule, context: Context) -> Schedule:
+    """The schedule with parts of joined arrays where these have them."""
+    if len(schedule.items) < 2:
+        return schedule
+    with FORK_LOCK:
+        from ..kernel.contract import concat_in_place as concat_in_place_module
+    device = get_device(context.device)
+
+    def plan(kernel: Kernel) -> object:
+        sources = [
+            s for s in device.sources if s.deterministic or not context.options.deterministic
+        ]
+        found = [s.propose(kernel, device.machine) for s in sources]
+        return next((p.plan for p in found if p is not None and p.kind == kernel.kind), None)
+
+    return concat_in_place_module.concat_in_place(schedule, plan)
 
 
 def in_strips(context: Context) -> bool:

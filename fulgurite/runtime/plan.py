@@ -98,7 +98,15 @@ class Compiled(NamedTuple):
 
 def lay_out(schedule: Schedule, device: str) -> LaidOut:
     """Intermediates laid out in an arena."""
-    return LaidOut(schedule, plan_memory(schedule, get_device(device).align))
+    layout = plan_memory(schedule, get_device(device).align)
+    return LaidOut(without_joints(schedule), layout)
+
+
+def without_joints(schedule: Schedule) -> Schedule:
+    """The schedule without copies of joined arrays onto themselves."""
+    joints = {place for _, place in schedule.joined}
+    items = tuple([item for item in schedule.items if joints.isdisjoint(item.writes)])
+    return schedule._replace(items=items) if joints else schedule
 
 
 def written_over(schedule: Schedule) -> Set[Kernel]:

@@ -206,6 +206,20 @@ def two_convolutions() -> Tensors:
     return [fg.conv2d(fg.relu(first), numbers(3, 5, 4, 3, 3))]
 
 
+def one_hot_rows() -> Tensors:
+    """Sums of rows with one element each, as the gradient of a choice has them."""
+    hit = fg.arange(32)[None, :] == fg.Tensor(np.arange(6) * 5)[:, None]
+    return [fg.where(hit, numbers(1, 6, 1), 0.0).sum(axis=-1)]
+
+
+def joined_sums() -> Tensors:
+    """Sums that are stored side by side."""
+    parts = [numbers(i, 4, 3, 32).sum(axis=1).contiguous() for i in (1, 2)]
+    pads = [((0, 4), (0, 0)), ((4, 0), (0, 0))]
+    both = fg.pad(parts[0], pads[0]) + fg.pad(parts[1], pads[1])
+    return [both.contiguous() @ numbers(3, 32, 5)]
+
+
 def varying() -> Tensors:
     n = fg.Var("n", 1, 8)
     return [numbers(1, 3, 8)[:, : n.bind(5)] * 2]
@@ -327,8 +341,10 @@ SAMPLES: dict[str, Sample] = {
         {"strip_bytes": 4096},
     ),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "pick_one_hot": Sample(one_hot_rows),
     "reorder": Sample(layers),
     "channels_last": Sample(two_convolutions, {"channels_last": "on"}),
+    "concat_in_place": Sample(joined_sums, {}, {"joins": True}),
     "hide_latency": Sample(sum_and_product),
     "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "alias": Sample(updated),

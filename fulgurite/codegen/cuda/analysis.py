@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.dtype import DType, float16, float32
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, readers_of, toposort
-from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, WHERE
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL, NEG, SUB, WHERE
 from ...core.ops.index import FOLD
 from ...graph.ir.affine import Affine, axis
 from ...graph.ir.lower import IndexKernel
@@ -99,6 +100,61 @@ def parallel_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) ->
     shared = frozenset.intersection(*[free[r] for r in roots])
     folded = {a for n in toposort(roots) if n.op is FOLD for a in n.arg[1]}
     return shared - folded
+
+
+def online_sums(folds: Sequence[Node]) -> dict[Node, Node]:
+    """Sums of exponentials about the largest value of a row, of float32: of that, the sum.
+
+    None where others share a loop with one of them.
+    """
+    found: dict[Node, Node] = {}
+    for fold in folds:
+        if fold.arg[0] != "add" or fold.src[0].op is not EXP or fold.dtype is not float32:
+            continue
+        distance = fold.src[0].src[0]
+        if distance.op is SUB:
+            value, largest = distance.src
+            if largest.op is FOLD and largest.arg == ("max", fold.arg[1]):
+                found |= {largest: fold} if largest.src[0] is value else {}
+    levels = fold_levels(toposort(folds))
+    alone = len({levels[n] for n in folds}) == len(folds)
+    return found if alone else {}
+
+
+class Moments(NamedTuple):
+    """A sum of values, and sums of their distances from a number that follows from it."""
+
+    center: Node
+    first: tuple[Node, ...]  # sums of distances, one or none
+    second: tuple[Node, ...]  # and of their squares
+
+
+def moments_of(order: Sequence[Node]) -> dict[Node, Moments]:
+    """Sums of float32 about whose mean moments of the same values are summed, and these."""
+    found: dict[Node, Moments] = {}
+    for fold in order:
+        about = _about(fold)
+        for total in [n for n in order if n.arg == fold.arg] if about is not None else ():
+            assert about is not None
+            value, center, squared = about
+            if total.src[0] is value and total in toposort([center]):
+                known = found.get(total, Moments(center, (), ()))
+                if known.center is center and squared:
+                    found[total] = known._replace(second=(*known.second, fold))
+                elif known.center is center:
+                    found[total] = known._replace(first=(*known.first, fold))
+    return {n: m for n, m in found.items() if len(m.first) <= 1 == len(m.second)}
+
+
+def _about(fold: Node) -> tuple[Node, Node, bool] | None:
+    """What a sum of distances, or of squares of them, is of: values, a number, and if squared."""
+    distance = fold.src[0]
+    squared = distance.op is MUL and distance.src[0] is distance.src[1]
+    distance = distance.src[0] if squared else distance
+    if fold.arg[0] != "add" or fold.dtype is not float32 or distance.op is not SUB:
+        return None
+    value, center = distance.src
+    return value, center, squared
 
 
 def fold_levels(order: Sequence[Node]) -> dict[Node, int]:

@@ -28,6 +28,7 @@ from ...graph.ir.queries import free_axes, indices
 from ...graph.ir.reshape_groups import CannotLower
 from . import source
 from .analysis import (
+    Moments,
     contractions,
     divided,
     dot_factors,
@@ -36,7 +37,9 @@ from .analysis import (
     has_low_digit,
     live_roots,
     lone_axis,
+    moments_of,
     narrow_values,
+    online_sums,
     parallel_axes,
     runs_along,
     stored_type,
@@ -80,6 +83,8 @@ class Tiling:
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
     unrolled_blocks: int = 0  # of a window of a split fold, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
+    online: int = 0  # lanes that share a maximum in a loop with the sum about it
+    moments: int = 0  # blocks of columns, at most, whose moments are in a loop with their sum
     peeled: int = 0  # whole blocks of a row from which on its last one has a text of its own
 
 
@@ -116,6 +121,8 @@ class TileProgram:
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
         self.levels = fold_levels(self.order)
         self.behind = self._behind_products()
+        self.online = self._online()
+        self.moments = self._moments()
         self.read_again = self._read_again()
         self.wide = any(map(self._is_far, self.order))
         self.index_type = "tl.int64" if self.wide else "tl.int32"
@@ -138,10 +145,39 @@ class TileProgram:
                 found.add(node)
         return frozenset(found)
 
+    def _online(self) -> dict[Node, Node]:
+        """Maxima of rows that are walked once, and the sums of exponentials that follow them."""
+        lanes, axes = self.tiling.online, self.tiling.axes
+        if not lanes or len(axes) != 1 or self.windows or axes[0] not in self.looped:
+            return {}
+        found = online_sums([n for n in self.order if n.op is FOLD and n.arg[1] == axes])
+        read = all(self.shaped[largest.src[0]] for largest in found)
+        return found if read and self.block[axes[0]] >= lanes else {}
+
+    def _moments(self) -> dict[Node, Moments]:
+        """Sums of columns that are walked once, and the moments about what follows from them."""
+        axes = self.tiling.axes
+        if len(axes) != 2 or self.tiling.dot is not None or not self._has_equal_windows(axes[0]):
+            return {}
+        folds = [n for n in self.order if n.op is FOLD]
+        found = moments_of([n for n in folds if n.arg[1] == axes[:1]])
+        known = {n for total, m in found.items() for n in (total, *m.first, *m.second)}
+        return found if known == {*folds} else {}
+
+    def _has_equal_windows(self, axis: int) -> bool:
+        """True of an axis in windows of one length, of so many blocks that moments stay exact."""
+        if axis not in self.looped or axis not in self.windows or self._is_short_window(axis):
+            return False
+        steps = self.windows[axis][1]
+        few = steps <= self.tiling.moments * self.block[axis]
+        return few and self.sizes[axis] % steps == 0
+
     def _read_again(self) -> frozenset[Node]:
         """Loads that stand in several loops: all but the first find them in the L2 cache."""
         loops: dict[Node, set[Hashable]] = {}
         for root in [*[n for n in self.order if n.op is FOLD], *self.roots]:
+            if root in self.online.values() or (self.moments and root not in self.moments):
+                continue  # what it reads is in registers
             folded = (root.arg[1], self.levels[root]) if root.op is FOLD else ()
             for node in backward_slice(root.src, lambda node: node.op is FOLD):
                 if node.op is LOAD and self.free[node] & self.looped:
@@ -711,6 +747,8 @@ class TileProgram:
     def _fold_loop(self, fold: Node, home: Scope) -> None:
         """All folds of one level over the same axes, in one loop of accumulators."""
         axes: tuple[int, ...] = fold.arg[1]
+        if self._one_pass(fold, home):
+            return
         alike = (fold.arg[1], self.levels[fold], self.free[fold] & self.looped)
         group = [
             n for n in self.order
@@ -728,6 +766,91 @@ class TileProgram:
             found = self._name()
             home.say(f"{found} = {rounded(text, node.dtype)}")
             home.names[self._key(node)] = found
+
+    def _one_pass(self, fold: Node, home: Scope) -> bool:
+        """True if a fold was in one loop with what follows from it, or what it follows from."""
+        for largest, total in self.online.items():
+            if fold in (largest, total):
+                self._online_loop(largest, total, home)
+                return True
+        for total, moments in self.moments.items():
+            if fold in (total, *moments.first, *moments.second):
+                self._moments_loop(total, moments, home)
+                return True
+        return False
+
+    def _online_loop(self, largest: Node, total: Node, home: Scope) -> None:
+        """Online softmax (Milakov and Gimelshein): a sum that is scaled as its maximum grows.
+
+        A few neighbours share a maximum, so that an exponential for that is one of as many more.
+        """
+        (axis,), lanes = largest.arg[1], self.tiling.online
+        rows = self.block[axis] // lanes
+        lowest, zero = identity("max", float32), identity("add", float32)
+        most, sums, x, high, base = [self._name() for _ in range(5)]
+        home.say(f"{most} = tl.broadcast_to({lowest}, ({rows}, 1))")
+        home.say(f"{sums} = tl.broadcast_to({zero}, ({rows}, 1))")
+        inner = self._open(home, [axis])
+        value = self._ready("max", self._value(largest.src[0], inner), largest, inner)
+        inner.say(f"{x} = tl.reshape({value}, ({rows}, {lanes}))")
+        inner.say(f"{high} = fg_max({most}, tl.reduce({x}, 1, fg_max, keep_dims=True))")
+        inner.say(f"{base} = tl.where({high} == {lowest}, 0.0, {high})")  # of nothing so far
+        inner.say(f"{sums} = {sums} * fg_exp({most} - {base})")
+        inner.say(f"{sums} += tl.reduce(fg_exp({x} - {base}), 1, fg_add, keep_dims=True)")
+        inner.say(f"{most} = {high}")
+        self._close(inner, home)
+        found, whole = self._name(), self._name()
+        highest = f"tl.reduce({most}, 0, fg_max, keep_dims=True)"
+        home.say(f"{found} = tl.reshape({highest}, (1,))")
+        scaled = f"{sums} * fg_exp({most} - {found})"
+        home.say(f"{whole} = tl.reshape(tl.reduce({scaled}, 0, fg_add, keep_dims=True), (1,))")
+        home.names[self._key(largest)], home.names[self._key(total)] = found, whole
+
+    def _moments_loop(self, total: Node, moments: Moments, home: Scope) -> None:
+        """Moments in one pass, about the mean of the first block; then moved to their center.
+
+        That is about as far from the mean of all as an average of so many is: little cancels.
+        """
+        (axis,) = total.arg[1]
+        counter, steps = self.windows[axis]
+        block = self.block[axis]
+        start = f"a{counter} * {self._number(steps)}"
+        near, mean = self._name(), self._name()
+        before = self._open(home, [axis])
+        before.header = f"for r{self.loops} in range({start}, {start} + {block}, {block}):"
+        x = self._value(total.src[0], before)
+        home.say(f"{near} = tl.zeros({self._shape(self.free[total])}, tl.float32)")
+        before.say(f"{near} = tl.reduce({x}, {self.dims.index(axis)}, fg_add, keep_dims=True)")
+        self._close(before, home)
+        home.say(f"{mean} = {near} * {1 / block}")
+        home.say(f"{mean} = tl.where({mean} - {mean} == 0.0, {mean}, 0.0)")  # of infinite numbers
+        first, second = self._accumulator(total, home), self._accumulator(total, home)
+        inner = self._open(home, [axis])
+        x, distance = self._value(total.src[0], inner), self._name()
+        masks = " & ".join(self._ragged_masks([axis], inner))
+        inner.say(
+            f"{distance} = {f'tl.where({masks}, {x} - {mean}, 0.0)' if masks else f'{x} - {mean}'}"
+        )
+        inner.say(f"{first} = {first} + {distance}")
+        inner.say(f"{second} = {second} + {distance} * {distance}")
+        self._close(inner, home)
+        sums = []
+        for lanes in (first, second):
+            sums.append(self._name())
+            home.say(f"{sums[-1]} = {self._reduced('add', lanes, [axis], float32)}")
+
+        def found(node: Node, text: str) -> None:
+            name = home.names[self._key(node)] = self._name()
+            home.say(f"{name} = {text}")
+
+        found(total, f"{sums[0]} + {mean} * {steps}.0")
+        center, apart = self._value(moments.center, home), self._name()
+        home.say(f"{apart} = {mean} - {center}")
+        moved = f"{apart} * {steps}.0"
+        for node in moments.first:
+            found(node, f"{sums[0]} + {moved}")
+        for node in moments.second:
+            found(node, f"{sums[1]} + {apart} * ({sums[0]} * 2.0 + {moved})")
 
     def _accumulator(self, node: Node, home: Scope) -> str:
         name, axes = node.arg

@@ -42,6 +42,9 @@ class GpuTable:
     row_peel: int = 4  # whole blocks of such a row from which on its end is a loop of its own
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
+    online_lanes: int = 8  # of a long row that share a maximum, where sums follow it; 0: read twice
+    one_pass_moments: int = 64  # blocks of columns, at most, whose moments about their mean are in
+    # a loop with that: what cancels beside a single large number is as many times an error
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
     unrolled_blocks: int = 0  # of the columns that a program folds, without a loop; not timed yet
     small_rows: int = 1024  # elements of short rows that a program takes together
@@ -59,6 +62,7 @@ class GpuTable:
     joined_sums: bool = True  # sums of columns beside the rows that a program has: joined.py
     compared_results: bool = True  # a rectifier's condition is told by its result: less memory
     joined_maps: bool = True  # small ones of a shape, in one launch
+    joined_in_place: bool = True  # parts of an array are stored where it has them
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor
@@ -201,6 +205,7 @@ def choose_tiling(
     return replace(
         found, streaming=table.streaming, short=table.short_functions,
         unrolled=table.unrolled_fold, peeled=table.row_peel, unrolled_blocks=table.unrolled_blocks,
+        online=table.online_lanes, moments=table.one_pass_moments,
     )  # fmt: skip
 
 

@@ -109,10 +109,12 @@ class Schedule(NamedTuple):
     items: tuple[Item, ...]
     outputs: tuple[int, ...]
     aliases: tuple[tuple[int, int], ...] = ()  # (slot, the input whose memory it takes over)
+    joined: tuple[tuple[int, int], ...] = ()  # (a part, the slot in whose memory it is stored)
 
     def __str__(self) -> str:
         lines = [f"{self.inputs} inputs, outputs in slots {list(self.outputs)}"]
         lines += [f"[{slot}] over [{place}]" for slot, place in self.aliases]
+        lines += [f"[{slot}] within [{place}]" for slot, place in self.joined]
         for item in self.items:
             where = f"  # {item.lines[0]}" if item.lines else ""
             lines.append(f"{list(item.writes)} = {item.kernel.name}{list(item.reads)}{where}")

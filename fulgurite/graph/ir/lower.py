@@ -160,10 +160,14 @@ class _Place:
         self.values: dict[Node, Node] = {}
 
 
-def _named(root: Node) -> list[int]:
-    """The dimensions of an output; of a stored value in another layout, that value's."""
-    laid_out = root.op is PERMUTE and root.src[0].op is CONTIGUOUS
-    return list(root.arg) if laid_out else list(range(root.ndim))
+def layout_of(root: Node) -> list[Node]:
+    """The moves that lay out a stored value as an output, the last one first; of others none."""
+    moves: list[Node] = []
+    node = root
+    while node.op is PERMUTE or node.op is PAD or node.op is RESHAPE:
+        moves.append(node)
+        node = node.src[0]
+    return moves if node.op is CONTIGUOUS else []
 
 
 class _Lower:
@@ -198,11 +202,11 @@ class _Lower:
         """Compute an output at axes of its own and store it there.
 
         Of one that is only laid out in another order the axes are those of what it arranges: other
-        outputs have them too. Of one with room behind its rows the rows are stored.
+        outputs have them too. Of one with room beside it, which nobody reads, that is not stored.
         """
-        has_room = root.op is PAD and root.src[0].op is CONTIGUOUS  # which nobody reads
-        value = root.src[0] if has_room else root
-        sizes = zip(_named(root), value.shape, strict=True)
+        moves = layout_of(root)
+        value = moves[-1].src[0] if moves else root
+        sizes = enumerate(value.shape)
         index = self.shared(value) or tuple([self.axis((d, n, 0), n) for d, n in sizes])
         if root.op is SCATTER:
             self.stores[root] = self.scatter(root, index)
@@ -212,7 +216,10 @@ class _Lower:
             return
         found = self.value(value, index)
         if root not in self.stores:
-            self.stores[root] = [self.store(root, found, index)]
+            place = index
+            for move in reversed(moves):
+                place = self.carried(move, place)
+            self.stores[root] = [self.store(root, found, place, "set", index)]
 
     def shared(self, root: Node) -> Index | None:
         """The index at which an output meets a reduction that is computed for another output, so
@@ -239,6 +246,9 @@ class _Lower:
         """The index of a moved value, of that of its source."""
         if move.op is PERMUTE:
             return tuple([index[d] for d in move.arg])
+        if move.op is PAD:
+            begins = [low for low, _ in pairs(move)]
+            return tuple([self.moved(at, n) for at, n in zip(index, begins, strict=True)])
         return self.reshaped(index, move.src[0].shape, move.shape)
 
     # --- driving ---------------------------------------------------------------------------------

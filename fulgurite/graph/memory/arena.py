@@ -19,6 +19,7 @@ from ...core.shape import prod, upper
 from ..ir.affine import axes_of
 from ..ir.kernel import Item, Kernel, Schedule, Slot
 from ..ir.kernel_kind import KernelKind
+from ..ir.lower import layout_of
 from ..ir.reshape_groups import CannotLower
 
 IN_PLACE = (KernelKind.MAP, KernelKind.REDUCE)  # whose elements are stored behind their loads
@@ -61,7 +62,9 @@ def plan_memory(schedule: Schedule, align: int) -> Layout:
             if slot in born:
                 dies[slot] = number
     kept = [slot for slot in born if slot not in outputs]
-    owner = _in_place(schedule, born, dies, set(kept))
+    joined = dict(schedule.joined)
+    owner = _in_place(schedule, born, dies, set(kept) - joined.keys() - {*joined.values()})
+    owner |= joined
     sizes = {slot: _aligned(schedule, slot, align) for slot in born}
     lives = _live_ranges(kept, owner, born, dies, sizes)
     offsets, top = _place(lives)
@@ -78,8 +81,10 @@ def bytes_moved(schedule: Schedule, item: Item) -> int:
     """Bytes that a kernel reads and writes, each value once; of an assignment only its part."""
     places = dict.fromkeys((*item.reads, *item.writes))
     if item.kernel.kind is not KernelKind.ASSIGN:
+        parts = _parts(schedule, item)
         values = [s for i in places if (s := schedule.slots[i]) is not None and s.bits is None]
-        return sum(map(slot_bytes, values))
+        whole = [s for i in places if i in parts and (s := schedule.slots[i]) is not None]
+        return sum(map(slot_bytes, values)) + sum(parts.values()) - sum(map(slot_bytes, whole))
     total = 0
     loads: set[tuple[int, object]] = set()
     indexed = item.kernel.indexed
@@ -97,6 +102,18 @@ def bytes_moved(schedule: Schedule, item: Item) -> int:
                 total += min(most, (count if isinstance(count, int) else upper(count))
                              * slot.dtype.itemsize)  # fmt: skip
     return total
+
+
+def _parts(schedule: Schedule, item: Item) -> dict[int, int]:
+    """Bytes of the parts that an item stores within larger memory."""
+    joined = dict(schedule.joined)
+    found = {}
+    for place, root in zip(item.writes, item.kernel.body.src, strict=True):
+        if place in joined:
+            moves = layout_of(root)
+            value = moves[-1].src[0] if moves else root
+            found[place] = slot_bytes(Slot(value.dtype, value.shape, None))
+    return found
 
 
 def _aligned(schedule: Schedule, slot: int, align: int) -> int:

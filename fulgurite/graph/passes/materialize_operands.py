@@ -38,7 +38,8 @@ def materialize_operands(
     of a sum of products of float8 that the device takes as they are, those.
     """
     stored = _multiplied_bytes(order) | _windowed(order)
-    stored |= _rounded_inputs(order, reuse, keeps_float8) if reuse else set()
+    rounded = _rounded_inputs(order, reuse, keeps_float8) if reuse else set()
+    stored |= rounded
     moved = _read_in_rows(order, sink) if reuse else {}
     if not stored and not moved and not any([node.op is CALL or node.op is LOOP for node in order]):
         return sink
@@ -50,7 +51,9 @@ def materialize_operands(
         else:
             rebuilt = make(node.op, node.dtype, tuple(sources), node.arg)
             made[node] = remember(rebuilt, node.origins)
-        if node in stored:
+        if node in rounded and _is_turned(node):
+            made[node] = _stored_as_input(made[node])
+        elif node in stored:
             made[node] = CONTIGUOUS(made[node])
         elif node in moved:
             kept = CONTIGUOUS(permute(made[node], moved[node]))
@@ -143,6 +146,18 @@ def float8_factors(fold: Node) -> list[Node]:
             return []
         found.append(value)
     return found
+
+
+def _is_turned(rounded: Node) -> bool:
+    """True of a rounded permutation of memory: a copy in another order costs more than a copy."""
+    turned = rounded.src[0]
+    return rounded.op is CAST and turned.op is PERMUTE and turned.src[0].op.family == "leaf"
+
+
+def _stored_as_input(rounded: Node) -> Node:
+    """A rounded permutation, stored in the order of what is permuted."""
+    turned = rounded.src[0]
+    return permute(CONTIGUOUS(CAST(turned.src[0], arg=rounded.arg)), turned.arg)
 
 
 def _narrow(factor: Node) -> Node:

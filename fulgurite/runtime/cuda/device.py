@@ -438,6 +438,11 @@ class CudaDevice(BaseDevice):
         return self.preferred.joined_maps
 
     @property
+    def joins_in_place(self) -> bool:  # type: ignore[override]
+        """True if parts of a joined array are stored where it has them."""
+        return self.preferred.joined_in_place
+
+    @property
     def operand_reuse(self) -> int:  # type: ignore[override]
         """Products of an element for which its rounded value is stored."""
         return self.preferred.operand_reuse

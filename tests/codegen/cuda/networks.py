@@ -91,7 +91,22 @@ def encoder() -> Network:
     return [first, second, qkv, out, wide, narrow], forward, (3, 21, 32)
 
 
-NETWORKS = {f.__name__: f for f in (residual, inverted, pyramid, encoder)}
+def decoder() -> Network:
+    """Heads of 16 behind one projection, whose gradient is joined; long rows of a loss."""
+    qkv, out, head = nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 1031)
+
+    def forward(x: fg.Tensor) -> fg.Tensor:
+        parts = qkv(x).reshape(2, 71, 3, 2, 16)
+        q, k, v = fg.unstack(parts.permute(2, 0, 3, 1, 4))
+        seen = fg.scaled_dot_product_attention(q, k, v, is_causal=True)
+        logits = head(out(seen.permute(0, 2, 1, 3).reshape(2, 71, 32)))
+        places = fg.arange(142) * 7 % 1031
+        return fg.cross_entropy(logits.reshape(142, 1031), places, reduction="none")
+
+    return [qkv, out, head], forward, (2, 71, 32)
+
+
+NETWORKS = {f.__name__: f for f in (residual, inverted, pyramid, encoder, decoder)}
 
 
 def alike(got: Any, want: Any, before: Any) -> bool:
@@ -127,7 +142,7 @@ def run(name: str, dtype: str) -> None:
 
 
 def main() -> None:
-    """One network with float32, or all of them, also with bfloat16."""
+    """One network with float32 (or bfloat16: its name ends so), or all of them with both."""
     warnings.simplefilter("ignore")
     shadow.LARGEST, shadow.TABLE = 1 << 17, in_plain_triton(HOPPER)
     plugin: Any = shadow
@@ -139,7 +154,8 @@ def main() -> None:
             run(name, "float32")
             run(name, "bfloat16")
     else:
-        run(sys.argv[1], "float32")
+        name, _, dtype = sys.argv[1].partition(":")
+        run(name, dtype or "float32")
     print(json.dumps({"counts": shadow.counts, "bad": shadow.bad}))
 
 

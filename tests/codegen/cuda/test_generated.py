@@ -25,6 +25,13 @@ def test_kernels_in_the_interpreter_agree_with_the_reference() -> None:
 
 
 @needs_triton
+def test_sums_about_a_maximum_or_a_mean_read_memory_once() -> None:
+    found = counted("rows", "")
+    assert not found["bad"], found["bad"][:5]
+    assert found["ran"] == found["once"] == 36
+
+
+@needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["interpret", "read"])
 def test_folds_that_no_rule_was_written_for_agree_with_the_reference(how: str) -> None:

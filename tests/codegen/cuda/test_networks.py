@@ -14,6 +14,7 @@ from tests.codegen.cuda.subprocesses import counted, needs_triton
         ("residual", 30),
         ("inverted", 20),
         ("encoder", 30),
+        ("decoder:bfloat16", 20),
         pytest.param("all", 200, marks=pytest.mark.slow),
     ],
 )

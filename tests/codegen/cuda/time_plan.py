@@ -40,6 +40,7 @@ from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
 from fulgurite.runtime.cuda import driver as cuda
 from fulgurite.runtime.pipeline import Context, Scratch, schedule_of
+from fulgurite.runtime.plan import without_joints
 from fulgurite.tensor import wrap
 from tests.runtime.cuda import fake
 
@@ -63,6 +64,8 @@ TABLES = {
     "default": HOPPER, "many": replace(HOPPER, many_rows=4096, many=4),
     "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
     **{f"unrolled{n}": replace(HOPPER, unrolled_blocks=n) for n in (2, 4)},
+    **{f"lanes{n}": replace(HOPPER, online_lanes=n) for n in (0, 4, 16)},
+    **{f"chunk{n}": replace(HOPPER, chunk_elements=n) for n in (2048, 8192)},
     **{f"tile{n}": replace(HOPPER, gluon_tiles=(t,)) for n, t in enumerate(HOPPER.gluon_tiles)},
 }  # fmt: skip
 
@@ -97,7 +100,7 @@ def scheduled(roots: Sequence[fg.Tensor], over: Sequence[tuple[Node, int]] = ())
     sink = restore(normal.structure, normal.constants, {}, normal.nodes)
     donated = tuple([(normal.buffers.index(node), root) for node, root in over])
     context = Context(current(), "cuda", len(normal.buffers), donated, scratch=Scratch(donated))
-    return schedule_of(sink, context)
+    return without_joints(schedule_of(sink, context))
 
 
 def _nbytes(param: Node) -> int:

@@ -75,3 +75,22 @@ def test_rows_that_are_turned_themselves_and_results_stay_as_they_are() -> None:
     while each.shape != (2, 3, 8, 16) or each.dtype.itemsize != 2:
         each = next(n for n in toposort([each])[::-1] if n.shape == (2, 3, 8, 16))
     assert (2, 8, 3, 16) not in rows_first([product, total, wrap(each)])[1]
+
+
+def weights_of(turned: bool) -> tuple[fg.Tensor, list[fg.Tensor]]:
+    """A product in 16 bits with weights as they lie, or turned."""
+    x, w = normal(128, 40).realize(), normal(*((24, 40) if turned else (40, 24))).realize()
+    with fg.autocast("bfloat16"):
+        return x @ (w.T if turned else w), [x, w]
+
+
+def test_rounded_weights_are_stored_as_they_lie() -> None:
+    for turned in (True, False):
+        product, (_, w) = weights_of(turned)
+        sink = SINK(product.entry.node)
+        found = materialize_operands(sink, toposort([sink]), 64)
+        stored = [n.shape for n in toposort([found]) if n.op is CONTIGUOUS]
+        assert stored == [w.shape]
+        np.testing.assert_array_equal(
+            wrap(found.src[0]).astype("float32").numpy(), product.astype("float32").numpy()
+        )

@@ -1,0 +1,120 @@
+"""Parts of a joined array are stored where it has them, on a GPU's plans."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.codegen.cuda import tiling
+from fulgurite.core.node import toposort
+from fulgurite.graph.ir.kernel import Schedule
+from fulgurite.graph.ir.kernel_kind import KernelKind
+from fulgurite.graph.memory.arena import bytes_moved, plan_memory
+from fulgurite.kernel.contract.concat_in_place import parts_of
+from fulgurite.runtime.plan import without_joints
+
+pytestmark = pytest.mark.device("reference")
+BATCH, LENGTH, HEADS, WIDTH = 2, 71, 2, 16
+
+
+def gradients(device: str) -> list[fg.Tensor]:
+    """Those of a projection to queries, keys and values, and of what comes in."""
+    rng = np.random.default_rng(0)
+    size = HEADS * WIDTH
+
+    def normal(*shape: int) -> fg.Tensor:
+        values = rng.standard_normal(shape).astype(np.float32)
+        return fg.Tensor(values, device=device).realize()
+
+    x, w, b, g = (
+        normal(BATCH, LENGTH, size), normal(3 * size, size), normal(3 * size),
+        normal(BATCH, LENGTH, size),
+    )  # fmt: skip
+
+    def loss(x: fg.Tensor, w: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
+        with fg.autocast("bfloat16"):
+            parts = (x @ w.T + b.astype("bfloat16")).reshape(BATCH, LENGTH, 3, HEADS, WIDTH)
+            q, k, v = fg.unstack(parts.permute(2, 0, 3, 1, 4))
+            seen = fg.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (seen.permute(0, 2, 1, 3).reshape(BATCH, LENGTH, size) * g).sum()
+
+    with fg.config(device=device):
+        return list(fg.grad(loss, (0, 1, 2))(x, w, b))
+
+
+def planned(results: list[fg.Tensor]) -> Schedule:
+    from fulgurite.config import current
+    from fulgurite.graph.ir.cache_key import normalize, restore
+    from fulgurite.runtime.pipeline import Context, schedule_of
+
+    normal = normalize([r.entry.node for r in results])
+    graph = restore(normal.structure, normal.constants, {}, normal.nodes)
+    return schedule_of(graph, Context(current(), "cuda", len(normal.buffers)))
+
+
+def test_gradients_of_attention_are_stored_in_that_of_its_projection(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = planned(gradients("cuda"))
+    assert len(schedule.joined) == 3 and len({whole for _, whole in schedule.joined}) == 1
+    layout = plan_memory(schedule, 256)
+    places = {layout.offsets[slot] for pair in schedule.joined for slot in pair}
+    assert len(places) == 1
+    apart = tiling.HOPPER
+    monkeypatch.setattr(tiling, "HOPPER", replace(apart, joined_in_place=False))
+    before = planned(gradients("cuda"))
+    assert not before.joined and without_joints(before) is before
+    assert len(without_joints(schedule).items) == len(before.items) - 1
+    assert [i.kernel.kind for i in schedule.items] == [i.kernel.kind for i in before.items]
+    moved = [sum([bytes_moved(s, i) for i in without_joints(s).items]) for s in (schedule, before)]
+    whole = BATCH * LENGTH * 3 * HEADS * WIDTH * 2
+    assert moved[1] - moved[0] == 2 * whole
+    # three parts and the array itself were alive at the joint, and now the array alone
+    assert layout.arena_bytes <= plan_memory(before, 256).arena_bytes
+
+
+def test_values_are_those_of_parts_that_are_joined_by_a_copy(
+    gpu: Any, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [g.numpy() for g in gradients("cuda")]
+    monkeypatch.setattr(tiling, "HOPPER", replace(tiling.HOPPER, joined_in_place=False))
+    for got, want in zip(found, [g.numpy() for g in gradients("cuda")], strict=True):
+        np.testing.assert_array_equal(got, want)
+    for got, want in zip(found, [g.numpy() for g in gradients("reference")], strict=True):
+        np.testing.assert_allclose(got, want, rtol=0.05, atol=0.05 * np.abs(want).max())
+
+
+def kernel_of(value: fg.Tensor) -> Any:
+    """The only kernel of a value."""
+    (item,) = fg.schedule(value).items
+    assert item.kernel.kind is KernelKind.MAP
+    return item.kernel
+
+
+def test_a_joint_is_a_sum_of_parts_side_by_side_along_one_axis() -> None:
+    a, b = (fg.Tensor(np.ones((4, 3, 32), np.float32)) for _ in range(2))
+
+    def padded(x: fg.Tensor, *pads: tuple[int, int]) -> fg.Tensor:
+        return fg.pad(x, pads)
+
+    with fg.config(device="reference", tier="native"):
+        joined = padded(a, (0, 0), (0, 3), (0, 0)) + padded(b, (0, 0), (3, 0), (0, 0))
+        assert len(parts_of(kernel_of(joined))) == 2
+        assert len(parts_of(kernel_of(fg.permute_dims(joined, (1, 0, 2)) + 0))) in (0, 2)
+        over = padded(a, (0, 0), (0, 2), (0, 0)) + padded(b, (0, 0), (2, 0), (0, 0))
+        assert not parts_of(kernel_of(over))  # they overlap
+        gap = padded(a, (0, 0), (0, 4), (0, 0)) + padded(b, (0, 0), (4, 0), (0, 0))
+        assert not parts_of(kernel_of(gap))  # there are zeros between
+        both = padded(a, (0, 4), (0, 3), (0, 0)) + padded(b, (4, 0), (3, 0), (0, 0))
+        assert not parts_of(kernel_of(both))
+        assert not parts_of(kernel_of(joined * 2))  # it is more than a copy
+        turned = fg.permute_dims(joined, (0, 2, 1)).contiguous()
+        assert not parts_of(kernel_of(turned))  # rows would be columns
+        twice = padded(a, (0, 0), (0, 3), (0, 0)) + padded(a, (0, 0), (3, 0), (0, 0))
+        assert not parts_of(kernel_of(twice))  # one value at two places
+        assert all([node.op.name for node in toposort([joined.node])])
