@@ -107,7 +107,7 @@ class Program:
         self.frame_layout = at = FrameLayout(schedule, fresh, native, self.loops, self.packed)
         self.names, self.word, self.variables_at = at.names, at.word, at.variables
         self.items = schedule.items
-        self.made = [result_of(schedule.slots[place], place) for place in fresh]
+        self.made = [result_of(schedule.slots[place], place, once=True) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
         # of each, the item of every launch, and of a loop also the loop
         self.launched: dict[int, list[int | tuple[int, Inlined]]] = {}

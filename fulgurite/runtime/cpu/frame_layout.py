@@ -19,7 +19,7 @@ from ...graph.ir.kernel import Item, Schedule, Slot
 from ...graph.memory.arena import slot_bytes
 from ..host.device import HostBuffer
 from .objects import Native
-from .pool import POOL, SPARED, Block, Spares
+from .pool import POOL, Block, Spares, spares_for
 
 if TYPE_CHECKING:
     from .executor import Program
@@ -133,12 +133,12 @@ Result = tuple[int, int, int, tuple[int, ...], Any, Spares | None]
 """A fresh output: slot, bytes, size class, shape, dtype, and memory of small ones for later."""
 
 
-def result_of(slot: Slot | None, place: int) -> Result:
-    """How memory for a slot is made at each run."""
+def result_of(slot: Slot | None, place: int, once: bool = False) -> Result:
+    """How memory for a slot is made at each run; `once`: it is not one of many sizes."""
     assert slot is not None, "outputs are there"
     nbytes = slot_bytes(slot)
-    spares = Spares() if nbytes <= SPARED else None
-    return place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy, spares
+    made = at_most(slot.shape), slot.dtype.numpy, spares_for(nbytes, once)
+    return place, nbytes, POOL.size_of(nbytes), *made
 
 
 def is_sized(slot: Slot | None) -> bool:

@@ -29,6 +29,8 @@ HUGE = 1 << 21  # bytes of a huge page, of which NumPy asks the system for block
 SLAB = 4 * HUGE  # bytes that values which stay share: most of a weight would be in small pages
 GROWN_BYTES = 1 << 16  # of values that get room to grow; smaller ones are copied as quickly
 SPARED = 4096  # bytes up to which a program keeps the memory of a result itself
+FEW_SPARED = 1 << 16  # the same of the last results alone, as they are more to keep
+FEW = 2  # of them: one is held while the next is computed
 
 
 @dataclass(eq=False, repr=False)
@@ -384,6 +386,27 @@ class Spares(list[Raw]):
     def __del__(self) -> None:
         if POOL is not None:  # else the interpreter ends
             self.give_back()
+
+
+class FewSpares(Spares):
+    """The same of larger results: the pool has what is beyond a few."""
+
+    __slots__ = ()
+
+    def append(self, raw: Raw) -> None:
+        """Keep it, or give it to the pool."""
+        if len(self) < FEW:
+            super().append(raw)
+        elif POOL is not None:  # else the interpreter ends
+            POOL.give_back(raw)
+
+
+def spares_for(nbytes: int, once: bool) -> Spares | None:
+    """What keeps the memory of results of so many bytes; few of them, if a plan has them `once`
+    and not for each of many sizes."""
+    if nbytes <= SPARED:
+        return Spares()
+    return FewSpares() if once and nbytes <= FEW_SPARED else None
 
 
 def size_class(nbytes: int) -> int:

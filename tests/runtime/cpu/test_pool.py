@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.runtime.cpu.pool import (
     ALIGN,
+    FEW,
     HUGE,
     IDLE,
     POOL,
     SLAB,
     Block,
     BlockBuffer,
+    FewSpares,
     MemoryPool,
     Spares,
     size_class,
+    spares_for,
 )
 from fulgurite.runtime.device import MemoryLimitError, get_device
 
@@ -170,6 +173,37 @@ def test_small_results_leave_their_memory_to_the_next_run_of_their_program() -> 
         del view, third
         fg.empty_cache()
         assert fg.memory_stats()["used"] <= used, "nothing is lost to the pool's count"
+
+
+def test_of_larger_results_a_program_keeps_a_few_and_the_pool_the_others() -> None:
+    with fg.config(device="cpu", tier="native"):
+        x = np.arange(8000, dtype=np.float32)
+        plan = fg.schedule(fg.Tensor(x) + 1).compile()
+        inputs = [get_device("cpu").from_host(x)]
+        executor: Any = plan.executor
+        first: Any = plan.run(inputs)[0]
+        address = first.address
+        del first
+        reused = POOL.stats.reused
+        again: Any = plan.run(inputs)[0]
+        assert again.address == address and POOL.stats.reused == reused, "the pool was not asked"
+        held = [again, *[plan.run(inputs)[0] for _ in range(9)]]
+        assert executor.spared() == 0
+        idle = POOL.stats.idle
+        del again, held
+        size = POOL.size_of(x.nbytes)
+        assert executor.spared() == FEW * size and POOL.stats.idle == idle + (10 - FEW) * size
+        large = fg.schedule(fg.Tensor(np.ones(1 << 15, np.float32)) + 1).compile()
+        large.run([get_device("cpu").from_host(np.ones(1 << 15, np.float32))])
+        kept: Any = large.executor
+        assert kept.spared() == 0, "more than a few pages go to the pool"
+        fg.empty_cache()
+        assert executor.spared() == 0
+
+
+def test_one_of_many_sizes_keeps_no_larger_results() -> None:
+    assert isinstance(spares_for(1 << 15, once=True), FewSpares)
+    assert spares_for(1 << 15, once=False) is None and type(spares_for(64, once=False)) is Spares
 
 
 def test_memory_that_small_results_left_is_idle() -> None:

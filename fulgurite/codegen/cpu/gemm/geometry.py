@@ -178,10 +178,11 @@ class Geometry:
 
     @property
     def packs_for_many(self) -> bool:
-        """True if many cores wait for an operand that is packed before."""
+        """True if many cores wait for an operand that each run packs: one that stays is packed
+        alike for all that share it."""
         gemm = self.gemm
         fixed = gemm.kind.in_library and not gemm.varies and not gemm.right.k_major
-        return fixed and gemm.target.cores > 1
+        return fixed and gemm.target.cores > 1 and not self.prepacked
 
     def pack_panels(self, lines: int) -> int:
         """Panels of a unit that packs so many rows of memory: all, or a part for each core."""

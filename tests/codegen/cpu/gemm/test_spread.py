@@ -139,6 +139,15 @@ def test_panels_are_packed_by_all_cores_in_parts_of_a_block_of_k() -> None:
         assert shared(b.units, b.work)
 
 
+def test_a_weight_that_stays_is_packed_alike_for_one_row_and_many() -> None:
+    weight, found = floats(96, 176), []
+    for rows in (1, 24):
+        (made,) = rendered_kernels(floats(rows, 96) @ weight, machine=replace(FEW, cores=16))
+        assert made.prepacked is not None
+        found.append((made.prepacked.pack, made.prepacked.pack_numbers, made.prepacked.nbytes))
+    assert found[0] == found[1]
+
+
 def few_rows(machine: Target, rows: int = 4, columns: int = 1024) -> tuple[GemmPlan, KernelText]:
     product = floats(rows, 1024) @ floats(1024, columns)
     plan = plan_gemm(*lowered(product), machine)
