@@ -120,14 +120,7 @@ class Program:
                      if self.numbers.is_open(n.meta.get("val"))}  # fmt: skip
         self.results, views = self._views()
         levels, eager = self._levels()
-        self.steps: list[Any] = []  # segments, and nodes for torch to run
-        wanted = self._wanted(levels, eager)
-        for level in range(max([*levels.values(), 0]) + 1):
-            nodes = [n for n in levels if levels[n] == level and n not in eager]
-            outputs = [n for n in nodes if n in wanted]
-            if outputs:
-                self.steps.append(self._segment(nodes, outputs, levels, level, eager))
-            self.steps += [n for n in levels if levels[n] == level and n in eager]
+        self.steps = self._all_steps(levels, eager)
         self.copies = [n for n in graph.nodes if _is_copy_back(n)]
         _tell(eager)
         REPORT.operators += len(levels) - len(eager)
@@ -185,6 +178,18 @@ class Program:
         named: Any = fx.node.map_arg(node.kwargs, self.numbers.number)
         target: Any = node.target
         return lambda tensor: target(tensor, *rest, **named)
+
+    def _all_steps(self, levels: dict[fx.Node, int], eager: dict[fx.Node, str]) -> list[Any]:
+        """Segments, and nodes for torch to run, level by level."""
+        found: list[Any] = []
+        wanted = self._wanted(levels, eager)
+        for level in range(max([*levels.values(), 0]) + 1):
+            nodes = [n for n in levels if levels[n] == level and n not in eager]
+            outputs = [n for n in nodes if n in wanted]
+            if outputs:
+                found.append(self._segment(nodes, outputs, levels, level, eager))
+            found += [n for n in levels if levels[n] == level and n in eager]
+        return found
 
     def _segment(
         self, nodes: list[fx.Node], outputs: list[fx.Node], levels: dict[fx.Node, int], level: int,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -121,14 +122,21 @@ def _is_hooked(module: Any) -> bool:
     return any([len(vars(module).get(name) or ()) > 0 for name in HOOKS])
 
 
+def _has_every_setting(module: Any, keys: Mapping[str, Any]) -> bool:
+    """True if another library has a module's settings that are no defaults, and all can be read."""
+    for key, default in _keys(type(module)).items():
+        given = getattr(module, _attribute(module, key), UNREAD if key in keys else default)
+        has_like = key in keys or given is default or given == default
+        if key not in NO_MATTER and (not has_like or given is UNREAD):
+            return False
+    return True
+
+
 def _layer(module: Any, target: Any) -> Any:
     """A layer of another class with the same settings and types; None if there is none."""
     keys = _keys(target)
-    for key, default in _keys(type(module)).items():
-        given = getattr(module, _attribute(module, key), UNREAD if key in keys else default)
-        has_like = key in NO_MATTER or key in keys or given is default or given == default
-        if not has_like or (given is UNREAD and key not in NO_MATTER):
-            return None  # a setting that the other library has not, or that nobody can read
+    if not _has_every_setting(module, keys):
+        return None
     read = {key: _attribute(module, key) for key in keys}
     settings = {key: _setting(getattr(module, x)) for key, x in read.items() if hasattr(module, x)}
     try:

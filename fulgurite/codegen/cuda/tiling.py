@@ -177,11 +177,9 @@ def choose_tiling(
     free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
     roots = live_roots(kernel, free)
     order = toposort(roots)
-    sizes = fixed_axes(kernel)
-    width = _width(order, free, sizes, dtypes)
-    windows = windows or {}
-    for axis, (_, steps) in windows.items():
-        sizes[axis] = min(sizes[axis], steps)
+    whole, windows = fixed_axes(kernel), windows or {}
+    width = _width(order, free, whole, dtypes)
+    sizes = _within(whole, windows)
     parallel = parallel_axes(roots, free)
     counters = frozenset([counter for counter, _ in windows.values()])
     used = frozenset[int]().union(*[free[n] for n in order])
@@ -196,7 +194,7 @@ def choose_tiling(
     if dot is not None:
         blocks = prod([sizes[block] for block, _ in windows.values()])
         found = _dot_tiling(dot, order, free, sizes, blocks, table)
-        return _in_windows(found, fixed_axes(kernel), windows)
+        return _in_windows(found, whole, windows)
     apart = _folded_apart(order, free, sizes, folded, table)
     held = sizes, parallel, [a for a in folded if a not in apart], contiguous, width
     short = None if windows else _short_fold(order, *held, table)
@@ -207,6 +205,14 @@ def choose_tiling(
         unrolled=table.unrolled_fold, peeled=table.row_peel, unrolled_blocks=table.unrolled_blocks,
         online=table.online_lanes, moments=table.one_pass_moments,
     )  # fmt: skip
+
+
+def _within(whole: Sequence[int], windows: Mapping[int, Window]) -> list[int]:
+    """Sizes of a kernel's axes in a program, which has a window of some."""
+    sizes = [*whole]
+    for axis, (_, steps) in windows.items():
+        sizes[axis] = min(sizes[axis], steps)
+    return sizes
 
 
 def _folded_apart(
