@@ -50,7 +50,7 @@ class Incremental:
         self.written = [slot for item in schedule.items for slot in item.writes]
         slots = [s for place in self.written if (s := schedule.slots[place]) is not None]
         fixed = not plan.shared and all([isinstance(n, int) for s in slots for n in s.shape])
-        self.can_keep = fixed and not schedule.aliases
+        self.can_keep = fixed and not schedule.aliases and not schedule.joined
         self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
         self._arena: Arena | None = None  # of whole runs: it holds what was not a result
         self._layout = _apart(schedule, self.device.align) if self.can_keep else _NO_ARENA

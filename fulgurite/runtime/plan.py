@@ -98,8 +98,8 @@ class Compiled(NamedTuple):
 
 def lay_out(schedule: Schedule, device: str) -> LaidOut:
     """Intermediates laid out in an arena."""
-    layout = plan_memory(schedule, get_device(device).align)
-    return LaidOut(without_joints(schedule), layout)
+    schedule = without_joints(schedule)
+    return LaidOut(schedule, plan_memory(schedule, get_device(device).align))
 
 
 def without_joints(schedule: Schedule) -> Schedule:

@@ -54,15 +54,15 @@ def plan_memory(schedule: Schedule, align: int) -> Layout:
     outputs = {*schedule.outputs, *dict(schedule.aliases)}  # what has its memory elsewhere
     born: dict[int, int] = {}
     dies: dict[int, int] = {}
+    joined = dict(schedule.joined)
     for number, item in enumerate(schedule.items):
         for slot in item.writes:
-            born[slot] = number
-            dies[slot] = number
+            for place in (slot, joined.get(slot, slot)):  # an array is there with its last part
+                born[place] = dies[place] = number
         for slot in item.reads:
             if slot in born:
                 dies[slot] = number
     kept = [slot for slot in born if slot not in outputs]
-    joined = dict(schedule.joined)
     owner = _in_place(schedule, born, dies, set(kept) - joined.keys() - {*joined.values()})
     owner |= joined
     sizes = {slot: _aligned(schedule, slot, align) for slot in born}

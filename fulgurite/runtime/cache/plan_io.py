@@ -146,7 +146,7 @@ def described(plan: Plan, normal: Normal) -> dict[str, Any]:
         "slots": [None if s is None else [s.dtype.name, _shape(s.shape), s.device, s.bits]
                   for s in schedule.slots],
         "kernels": kernels, "items": items, "offsets": list(layout.offsets.items()),
-        "sizes": sizes, "aliases": schedule.aliases,
+        "sizes": sizes, "aliases": schedule.aliases, "joined": schedule.joined,
     }  # fmt: skip
 
 
@@ -192,7 +192,8 @@ def plan_of(whole: Mapping[str, Any], normal: Normal, where: str) -> Plan | None
     )
     slots = tuple(None if s is None else _slot(*s) for s in whole["slots"])
     aliases = tuple((slot, place) for slot, place in whole["aliases"])
-    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases)
+    joined = tuple((slot, place) for slot, place in whole["joined"])
+    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases, joined)
     layout = Layout(dict(map(tuple, whole["offsets"])), *whole["sizes"])
     return link(schedule, [kernels[row[0]] for row in whole["items"]], layout, device)
 

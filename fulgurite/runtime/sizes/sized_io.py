@@ -49,7 +49,8 @@ def dump_sized(plan: SizedPlan, normal: Normal) -> dict[str, Any] | None:
     ]  # fmt: skip
     return {
         "guards": kept_guards(plan.trace), "inputs": schedule.inputs, "outputs": schedule.outputs,
-        "aliases": schedule.aliases, "slots": slots, "items": items, "kernels": kernels,
+        "aliases": schedule.aliases, "joined": schedule.joined, "slots": slots,
+        "items": items, "kernels": kernels,
     }  # fmt: skip
 
 
@@ -104,7 +105,8 @@ def load_sized(whole: Mapping[str, Any], normal: Normal, where: str) -> SizedPla
     ])  # fmt: skip
     slots = tuple([None if s is None else _slot(trace, *s) for s in whole["slots"]])
     aliases = tuple([(slot, place) for slot, place in whole["aliases"]])
-    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases)
+    joined = tuple([(slot, place) for slot, place in whole["joined"]])
+    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases, joined)
     return SizedPlan(schedule, trace, where, [kernels[row[0]] for row in whole["items"]])
 
 

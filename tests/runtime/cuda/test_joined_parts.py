@@ -11,11 +11,17 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.codegen.cuda import tiling
-from fulgurite.core.node import toposort
+from fulgurite.config import current
+from fulgurite.core.node import Node, toposort
+from fulgurite.graph.ir.cache_key import Normal, normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.memory.arena import bytes_moved, plan_memory
 from fulgurite.kernel.contract.concat_in_place import parts_of
+from fulgurite.runtime import pipeline
+from fulgurite.runtime.cache.plan_io import dump, load_plan
+from fulgurite.runtime.incremental import Incremental
+from fulgurite.runtime.pipeline import Context, schedule_of
 from fulgurite.runtime.plan import without_joints
 
 pytestmark = pytest.mark.device("reference")
@@ -47,14 +53,17 @@ def gradients(device: str) -> list[fg.Tensor]:
         return list(fg.grad(loss, (0, 1, 2))(x, w, b))
 
 
-def planned(results: list[fg.Tensor]) -> Schedule:
-    from fulgurite.config import current
-    from fulgurite.graph.ir.cache_key import normalize, restore
-    from fulgurite.runtime.pipeline import Context, schedule_of
-
+def normal_of(results: list[fg.Tensor]) -> tuple[Normal, Node, Context]:
+    """The graph of some results, and what passes know of it."""
     normal = normalize([r.entry.node for r in results])
     graph = restore(normal.structure, normal.constants, {}, normal.nodes)
-    return schedule_of(graph, Context(current(), "cuda", len(normal.buffers)))
+    return normal, graph, Context(current(), "cuda", len(normal.buffers))
+
+
+def planned(results: list[fg.Tensor]) -> Schedule:
+    """The kernels of some results, joints among them."""
+    _, graph, context = normal_of(results)
+    return schedule_of(graph, context)
 
 
 def test_gradients_of_attention_are_stored_in_that_of_its_projection(
@@ -65,6 +74,8 @@ def test_gradients_of_attention_are_stored_in_that_of_its_projection(
     layout = plan_memory(schedule, 256)
     places = {layout.offsets[slot] for pair in schedule.joined for slot in pair}
     assert len(places) == 1
+    # an array is there with its last part, and not before
+    assert plan_memory(without_joints(schedule), 256).offsets == layout.offsets
     apart = tiling.HOPPER
     monkeypatch.setattr(tiling, "HOPPER", replace(apart, joined_in_place=False))
     before = planned(gradients("cuda"))
@@ -87,6 +98,15 @@ def test_values_are_those_of_parts_that_are_joined_by_a_copy(
         np.testing.assert_array_equal(got, want)
     for got, want in zip(found, [g.numpy() for g in gradients("reference")], strict=True):
         np.testing.assert_allclose(got, want, rtol=0.05, atol=0.05 * np.abs(want).max())
+
+
+def test_a_plan_from_the_disk_knows_that_parts_are_one_and_is_not_run_in_pieces(gpu: Any) -> None:
+    normal, graph, context = normal_of(gradients("cuda"))
+    plan, _ = pipeline.planned(graph, context)
+    loaded = load_plan(dump(plan, normal), normal, "cuda")
+    assert loaded is not None
+    assert plan.schedule.joined and loaded.schedule.joined == plan.schedule.joined
+    assert not Incremental(plan).can_keep and not Incremental(loaded).can_keep
 
 
 def kernel_of(value: fg.Tensor) -> Any:
