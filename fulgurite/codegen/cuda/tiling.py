@@ -180,10 +180,11 @@ def choose_tiling(
     sizes = fixed_axes(kernel)
     width = _width(order, free, sizes, dtypes)
     windows = windows or {}
-    for axis, (_, steps) in windows.items():
+    counters = set[int]()
+    for axis, (counter, steps) in windows.items():
         sizes[axis] = min(sizes[axis], steps)
+        counters.add(counter)
     parallel = parallel_axes(roots, free)
-    counters = frozenset([counter for counter, _ in windows.values()])
     used = frozenset[int]().union(*[free[n] for n in order])
     folded = [a for a in sorted(used) if a not in parallel]
     contiguous = _contiguous(order, free, sizes, dtypes)
@@ -347,7 +348,7 @@ def _store_order(
 def _fold_tiling(
     sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
     contiguous: Mapping[int, int], width: int, table: GpuTable, narrow: bool,
-    counters: frozenset[int],
+    counters: set[int],
 ) -> Tiling:  # fmt: skip
     """A row at a time where the folded axis is contiguous, else columns side by side.
 
