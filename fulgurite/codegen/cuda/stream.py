@@ -281,11 +281,13 @@ class StreamProgram(TileProgram):
                 three = [self._known(one, scope) for one in (*first.src, second)]
                 if first.op is MUL and self._is_score(first) and None not in three:
                     return f"tl.fma({', '.join(map(str, three))})"
-        apart = node.src[0]
-        is_distance = node.op is CAST and apart.op is SUB and apart.dtype.kind == "i"
-        if is_distance and all(map(self._is_place, apart.src)):
-            return " - ".join([self._as_float(one, scope) for one in apart.src])
+        if node.op is CAST and self._is_distance(node.src[0]):
+            return " - ".join([self._as_float(one, scope) for one in node.src[0].src])
         return None
+
+    def _is_distance(self, node: Node) -> bool:
+        """True if a value is one place less another, and does not wrap around below 0."""
+        return node.op is SUB and node.dtype.kind == "i" and all(map(self._is_place, node.src))
 
     def _is_place(self, node: Node) -> bool:
         """True if a value is a place along rows or columns, from 0 up to 2^23."""

@@ -180,8 +180,8 @@ def choose_tiling(
     whole, windows = fixed_axes(kernel), windows or {}
     width = _width(order, free, whole, dtypes)
     sizes = _within(whole, windows)
+    counters = {counter for counter, _ in windows.values()}
     parallel = parallel_axes(roots, free)
-    counters = frozenset([counter for counter, _ in windows.values()])
     used = frozenset[int]().union(*[free[n] for n in order])
     folded = [a for a in sorted(used) if a not in parallel]
     contiguous = _contiguous(order, free, sizes, dtypes)
@@ -354,7 +354,7 @@ def _store_order(
 def _fold_tiling(
     sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
     contiguous: Mapping[int, int], width: int, table: GpuTable, narrow: bool,
-    counters: frozenset[int],
+    counters: set[int],
 ) -> Tiling:  # fmt: skip
     """A row at a time where the folded axis is contiguous, else columns side by side.
 
