@@ -1,12 +1,14 @@
 """Sampling pictures, and boxes in them.
 
 In: a `Call`. Out: lazy tensors. Samples between elements are sums over their neighbours; what lies
-outside is zero, the border, or a reflection. Suppressing boxes takes the best box of every batch and
-class that is left, again and again; how many have a chance at all, and how many are left, is read.
+outside is zero, the border, or a reflection. Suppressing boxes takes the best that is left of every
+class, again and again; how many are good enough, and how many are chosen, is read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -44,16 +46,19 @@ def non_max_suppression(op: Call) -> Tensor:
     most = int(op.number(2)) if op.has(2) else 0
     overlap = float(op.number(3)) if op.has(3) else 0.0
     lowest = op.number(4) if op.has(4) else None
-    batch, classes, count = scores.shape
+    _, classes, count = scores.shape
     if most <= 0 or not count:
         return fg.zeros((0, 3), fg.int64)
-    alive = fg.ones(scores.shape, fg.bool) if lowest is None else scores > lowest
-    if lowest is not None and not op.build.tracing:
+    jit: Any = fg.jit if not op.build.tracing else None
+    if lowest is not None and jit is not None:
         fg.realize(boxes, scores)  # in one plan, for whoever reads them when the choice is known
-        survivors = fg.max(fg.sum(alive.astype(fg.int32), axis=-1))
+        survivors = _function(_survivors, jit, lowest=float(lowest))(scores)
         count = min(count, _rounded_up(int(op.build.read(Value(survivors)))))
-    ranked, order = fg.topk(fg.where(alive, scores, -np.inf), count)
-    chosen = _chosen(_corners(op, boxes, order), ranked > -np.inf, min(most, count), overlap)
+    best = _function(
+        _best, jit, count=count, most=min(most, count), overlap=overlap,
+        lowest=None if lowest is None else float(lowest), centred=bool(op.int("center_point_box")),
+    )  # fmt: skip
+    chosen, order = best(boxes, scores)
     steps = chosen.shape[-1]
     flat = where_true(op, fg.reshape(chosen >= 0, (chosen.size,)))
     place = fg.take(fg.reshape(chosen, (chosen.size,)), flat, axis=0).astype(fg.int64)
@@ -62,15 +67,39 @@ def non_max_suppression(op: Call) -> Tensor:
     return fg.stack([fg.floor_divide(kind, classes), kind % classes, box], axis=1)
 
 
+@lru_cache(maxsize=64)
+def _function(work: Callable[..., Any], jit: Any, **fixed: Any) -> Callable[..., Any]:
+    """A function of tensors alone, captured where nobody else captures it."""
+    found = partial(work, **fixed)
+    return found if jit is None else jit(found)
+
+
+def _survivors(scores: Tensor, lowest: float) -> Tensor:
+    """How many boxes of a class are good enough, at most."""
+    good: Tensor = scores > lowest
+    return fg.max(fg.sum(good.astype(fg.int32), axis=-1))
+
+
+def _best(
+    boxes: Tensor, scores: Tensor, count: int, most: int, overlap: float, lowest: float | None,
+    centred: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The chosen places among each class's `count` best boxes, and these."""
+    alive = scores if lowest is None else fg.where(scores > lowest, scores, -np.inf)
+    ranked, order = fg.topk(alive, count)
+    corners = _corners(boxes, order, centred)
+    return _chosen(corners, ranked > -np.inf, most, overlap), order
+
+
 def _rounded_up(count: int) -> int:
     """The next power of two, so that few numbers of boxes have plans."""
     return max(16, 1 << max(0, count - 1).bit_length())
 
 
-def _corners(op: Call, boxes: Tensor, order: Tensor) -> list[Tensor]:
+def _corners(boxes: Tensor, order: Tensor, centred: bool) -> list[Tensor]:
     """Top, left, bottom and right of the boxes of each class in order of their scores."""
     sides = [boxes[..., i] for i in range(4)]
-    if op.int("center_point_box"):
+    if centred:
         x, y, w, h = sides
         sides = [y - h / 2, x - w / 2, y + h / 2, x + w / 2]
     top, left = fg.minimum(sides[0], sides[2]), fg.minimum(sides[1], sides[3])
@@ -112,7 +141,8 @@ def _chosen(corners: list[Tensor], alive: Tensor, most: int, overlap: float) -> 
 
     none = fg.full((*alive.shape[:2], most), -1, dtype=fg.int32)
     start = (alive, none, fg.zeros((), fg.int32))
-    return fg.while_loop(goes_on, take_best, start)[1]  # type: ignore[no-any-return]
+    found: Tensor = fg.while_loop(goes_on, take_best, start)[1]
+    return found
 
 
 @operator("RoiAlign", since=10)
