@@ -721,6 +721,21 @@ def test_a_picture_that_was_turned_is_stored_before_it_becomes_larger(mode: str)
     np.testing.assert_allclose(picked, x.transpose(0, 3, 1, 2), rtol=1e-6)
 
 
+def test_neighbours_are_weighed_by_the_places_that_chose_them() -> None:
+    """A place is a sum: with other bits in another kernel its neighbours would be others."""
+    nodes = [
+        node("AffineGrid", "theta size", "grid"),
+        node("GridSample", "x grid", "y", mode="cubic", padding_mode="reflection", align_corners=1),
+    ]  # fmt: skip
+    ports = [port("x", shape=(1, 2, 16, 16)), port("theta", shape=(1, 2, 3))]
+    size = {"size": np.array([1, 2, 12, 12])}
+    text = model(graph(nodes, ports, [port("y")], size), 20)
+    turned = np.array([[[0.9, 0.1, 0], [-0.1, 0.9, 0.1]]], np.float32)  # some places are whole
+    x = f(1, 2, 16, 16)
+    wanted = load(text, device="reference")(x, turned)["y"].numpy()
+    np.testing.assert_allclose(load(text)(x, turned)["y"].numpy(), wanted, atol=1e-4)
+
+
 def test_an_infinite_pixel_stays_among_its_neighbours() -> None:
     resize = node("Resize", "x . s", "y", mode="linear")
     x = np.zeros((1, 1, 1, 16), np.float32)

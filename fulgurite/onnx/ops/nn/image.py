@@ -122,7 +122,8 @@ def _chosen(corners: list[Tensor], alive: Tensor, most: int, overlap: float) -> 
 
     def goes_on(carry: Any) -> Tensor:
         left_over, _, step = carry
-        return fg.any(left_over) & (step < most)
+        goes: Tensor = fg.any(left_over) & (step < most)
+        return goes
 
     def take_best(carry: Any) -> Any:
         left_over, taken, step = carry
