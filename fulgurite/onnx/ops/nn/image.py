@@ -17,6 +17,7 @@ import fulgurite as fg
 
 from ....functional.nn import grid_sample as sampling
 from ....tensor import Tensor
+from ...errors import ModelError
 from ...table import Call, operator
 from ...values import Value
 from ..indexing import where_true
@@ -46,6 +47,11 @@ def non_max_suppression(op: Call) -> Tensor:
     most = int(op.number(2)) if op.has(2) else 0
     overlap = float(op.number(3)) if op.has(3) else 0.0
     lowest = op.number(4) if op.has(4) else None
+    if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape[1:] != (scores.shape[-1], 4):
+        raise ModelError(
+            f"boxes of shape {boxes.shape} for scores of shape {scores.shape}",
+            "give (batch, boxes, 4) and (batch, classes, boxes)",
+        )
     _, classes, count = scores.shape
     if most <= 0 or not count:
         return fg.zeros((0, 3), fg.int64)
