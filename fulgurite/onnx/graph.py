@@ -9,7 +9,7 @@ functions which call each other cannot explode, and whatever goes wrong names th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from math import inf, isnan, nan
@@ -202,6 +202,7 @@ class Build:
         self.consulted: set[str] = set()
         self.floats: frozenset[str] = NONE  # inputs that are no counts, places or truths
         self.dynamic = False  # a tensor's numbers were needed: the graph holds for them only
+        self.reading: set[int] = set()  # the nodes of the model's own graph that needed them
         self.tracing = 0  # inside the body of a compiled loop
         self.nodes = self.depth = 0
         self.opsets = program.opsets
@@ -267,8 +268,6 @@ class Build:
 
     def graph(self, graph: Graph, inputs: Sequence[Any], outer: Scope | None = None) -> list[Any]:
         """The outputs of a graph for some inputs, in the graph's own order."""
-        scope = Scope(outer)
-        scope.weights = self.program.weights_of(graph).makers
         names = [info.name for info in graph.input]
         if outer is None:  # weights may be listed among the inputs of an old model
             names = names[: len(inputs)]
@@ -276,11 +275,21 @@ class Build:
             raise ModelError(
                 f"a graph of {len(names)} inputs got {len(inputs)}", "the model is not valid ONNX"
             )
-        for name, value in zip(names, inputs, strict=True):
-            if value is not None:
-                scope.values[name] = value
+        given = zip(names, inputs, strict=True)
+        scope = self.scope(graph, {n: value for n, value in given if value is not None}, outer)
         with self.deeper():
             self.run(graph.node, scope)
+        return self.outputs(graph, scope)
+
+    def scope(self, graph: Graph, values: dict[str, Any], outer: Scope | None = None) -> Scope:
+        """The names of a graph: its weights, and some values."""
+        found = Scope(outer)
+        found.weights = self.program.weights_of(graph).makers
+        found.values = values
+        return found
+
+    def outputs(self, graph: Graph, scope: Scope) -> list[Any]:
+        """The outputs of a graph whose nodes have run."""
         found = [scope.find(info.name) for info in graph.output]
         return [Value(v.tensor) if isinstance(v, Dequantised) else v for v in found]
 
@@ -299,12 +308,12 @@ class Build:
 
     def run(self, nodes: Sequence[Node], scope: Scope) -> None:
         """Every node in order."""
-        for node in nodes:
+        for number, node in enumerate(nodes):
             self.nodes += 1
             if self.nodes > MOST_NODES:
                 raise ModelError(f"more than {MOST_NODES} nodes", "do functions call each other?")
             try:
-                with at_line(self.program.line(node)):
+                with at_line(self.program.line(node)), self.watched(number):
                     self._node(node, scope)
             except NeedsValueError:
                 raise
@@ -321,6 +330,15 @@ class Build:
                 raise ModelError(
                     _named(node, what), "the model is not valid ONNX, or its inputs do not fit it"
                 ) from problem
+
+    @contextmanager
+    def watched(self, number: int) -> Iterator[None]:
+        """Note whether a node of the model's own graph needs the numbers of a tensor."""
+        before, self.dynamic = self.dynamic, False
+        yield
+        if self.dynamic and self.depth == 1:
+            self.reading.add(number)
+        self.dynamic |= before
 
     def _node(self, node: Node, scope: Scope) -> None:
         inputs = [scope.find(name) if name else None for name in node.input]

@@ -235,7 +235,7 @@ class Model:
             plan = self.last = self._bound(given) or self._built(given)
             if isinstance(plan, Recalled):
                 made_to_stay()
-        if plan.schedule is not None or not plan.dynamic:
+        if plan.schedule is not None or not plan.dynamic or plan.is_split:
             plans.insert(0, plan)
             del plans[PLANS:]
         most = BOUND if plan.variables else PLANS  # other sizes of one plan take little

@@ -23,6 +23,7 @@ from ..tensor import Tensor
 from .errors import ModelError
 from .graph import FOLDED, Build
 from .ports import Port
+from .rest import Rest, Unsplit
 from .runs import Outputs, Runs, frozen
 from .sizes import patience
 from .types import STRING, carried, kind_of_array, kind_of_dtype, shown
@@ -47,6 +48,8 @@ class Plan(Runs):
         values = [self._input(port, given.get(port.name), variables) for port in model._ports]
         self.values = [_own(value) for value in model._outputs(build, values)]
         self.dynamic, self.hosts = build.dynamic, build.hosts
+        self.model, self.reading, self.floats = model, build.reading, build.floats
+        self.rest: Rest | None = None
         self.consulted = {
             name: frozen(value)
             for name, value in given.items()
@@ -133,6 +136,42 @@ class Plan(Runs):
                 elif not var.low <= new <= var.high or sizes.setdefault(var.name, new) != new:
                     return None
         return sizes
+
+    @property
+    def is_split(self) -> bool:
+        """Is a part of the graph the same at every call, though results decide shapes?"""
+        whole = all([isinstance(self.held.get(p.name), np.ndarray) for p in self.model._ports])
+        return bool(self.reading) and whole and not self.variables
+
+    def run(self, given: Mapping[str, Any], ports: Sequence[Port]) -> Outputs:
+        """The results for other inputs of the same shapes."""
+        if not self.dynamic:
+            return super().run(given, ports)
+        for name, held in self.held.items():
+            np.copyto(held, given[name])
+        self.send()
+        if self.rest is None:
+            self.rest = self._rest()
+        if self.rest is None:
+            return Plan(self.model, dict(given), {}).first(given, ports)
+        self.values = [_own(value) for value in self.rest.outputs()]
+        self.tensors = [t for t in _tensors(self.values) if not t.is_realized]
+        fg.realize(*self.tensors)
+        self.plain = _plain(self.values, self.tensors)
+        return self._results(ports)
+
+    def _rest(self) -> Rest | None:
+        """What is to be built at every call; None where that is all of it."""
+        places = {id(array): tensor for array, tensor in self.shared}
+        values = {
+            p.name: Value(places[id(self.held[p.name])], p.kind, None, frozenset({p.name}))
+            for p in self.model._ports
+        }
+        try:
+            return Rest(self.model, values, self.reading, self.floats)
+        except Unsplit:
+            self.reading.clear()
+            return None
 
     def _results(self, ports: Sequence[Port], given: Given = ()) -> Outputs:
         self.left -= 1

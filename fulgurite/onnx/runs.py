@@ -65,6 +65,11 @@ class Runs(ABC):
         self.shared.append((array, tensor))
         return tensor
 
+    @property
+    def is_split(self) -> bool:
+        """Is a part of the graph the same at every call, though results decide shapes?"""
+        return False
+
     def send(self) -> None:
         """Copy what is held to devices that cannot read it where it is."""
         for array, tensor in self.shared:

@@ -16,6 +16,7 @@ from ..op import Array
 from ..rewriting.substitute import substitute
 from ..symbolic.sym import Sym, sized
 from .effect import ASSIGN, CALL, CUSTOM, DETACH, HOSTS, UNWATCH, WATCH, HostFunction
+from .elementwise import CAST
 from .leaf import CONST, IOTA, PARAM, SINK, param
 from .movement import UNWINDOW
 from .transform import OVERRIDE
@@ -191,8 +192,9 @@ def close(
 def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
     """Loop-invariant code motion, for `close`: does a loop compute a node once, before its steps?
 
-    Not what only moves elements (each step reads through that), nor what is made of constants, nor
-    what needs one of the body's `own` nodes. What is taken without its gradient stays without.
+    Not what only moves or widens elements (each step reads through that, and fewer bytes), nor what
+    is made of constants, nor what needs one of the body's `own` nodes. What is taken without its
+    gradient stays without.
     """
     fixed: set[Node] = set()
     inside = forward_slice(order, own)
@@ -204,6 +206,14 @@ def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
     def captured(node: Node) -> bool:
         value = node.src[0] if node.op is DETACH else node
         moves = (value.op.family == "movement" and value.op is not UNWINDOW) or value.op is DETACH
+        moves = moves or _is_widened(value)
         return not moves and node not in fixed and node not in inside
 
     return captured
+
+
+def _is_widened(node: Node) -> bool:
+    """True for whole numbers in a wider type: bytes that are multiplied as they lie in memory."""
+    if node.op is not CAST or not (node.dtype.is_integer and node.src[0].dtype.is_integer):
+        return False
+    return node.dtype.bits > node.src[0].dtype.bits

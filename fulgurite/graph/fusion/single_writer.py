@@ -17,7 +17,7 @@ computed again, since everybody reads their own bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TypeAlias
 
 from ...core.lazy_named_tuple import NamedTuple
@@ -64,6 +64,7 @@ class Question(NamedTuple):
     node: Node
     values: frozenset[Node]
     apart: bool  # does it compare elements of different places?
+    chooses: bool = False  # does it choose what is gathered, with weights that ask the same?
 
 
 class Conflict(NamedTuple):
@@ -122,6 +123,23 @@ def questions(order: Sequence[Node]) -> list[Question]:
     for node in asking:
         values = frozenset([n for n in seen[node] if twice[node] & reach[n]])
         found.append(Question(node, values, any(len(seen[node][n]) > 1 for n in values)))
+    return found + _choices(order, ends, reach, set(asking))
+
+
+def _choices(
+    order: Sequence[Node], ends: Sequence[Node], reach: Mapping[Node, int], known: Set[Node]
+) -> list[Question]:
+    """Roundings of unstable values that choose what is gathered: whoever weighs that rounds too."""
+    places = [node.src[1] for node in order if node.op is GATHER]
+    if not places:
+        return []
+    found: list[Question] = []
+    for node in walk(places, stable_sources):
+        if node in known or not jumps(node) or node.dtype.kind == "b":
+            continue
+        values = [n for i, n in enumerate(ends) if reach[node] >> i & 1 and n.op is not PARAM]
+        if values:
+            found.append(Question(node, frozenset(values), True, True))
     return found
 
 
@@ -283,7 +301,8 @@ class Law:
         if self.asked[node].apart:  # and all together
             for value, some in _by_value(frozenset[Sight]().union(*answers)).items():
                 writers = {writer for writer, _ in some}
-                if len(writers) > 1 and (is_unstable(value) or not writers.isdisjoint(folds)):
+                places = len(some) if self.asked[node].chooses else len(writers)
+                if places > 1 and (is_unstable(value) or not writers.isdisjoint(folds)):
                     found.setdefault(value, set()).update(writers)
         return [Conflict(node, value, tuple(sorted(found[value]))) for value in found]
 

@@ -108,7 +108,7 @@ def concat(op: Call) -> Tensor | Value:
     rows = [op.value(place).last for place in range(len(parts))]
     sizes = [x.size if isinstance(x.size, int) else 0 for x in parts]
     turned = [n for n, row in zip(sizes, rows, strict=True) if row is not None]
-    if 2 * sum(turned) <= sum(sizes):
+    if not turned or 2 * sum(turned) < sum(sizes):
         return fg.concat(parts, axis=axis)
     order = [0, *range(2, parts[0].ndim), 1]
     moved = [fg.moveaxis(x, 1, -1) if row is None else row
@@ -194,9 +194,9 @@ def _cut(size: Any, start: Any, end: Any, step: int) -> slice:
 
 
 @operator("Pad", keeps=True)
-def pad(op: Call) -> Tensor:
+def pad(op: Call) -> Tensor | Value:
     """More elements around, or fewer where a number is negative."""
-    x = op[0]
+    x, last = op[0], op.value(0).last
     value: Any = op.float("value", 0.0)
     if op.version < 11:
         pads = op.ints_of("pads") or op.ints_of("paddings", [])
@@ -213,7 +213,10 @@ def pad(op: Call) -> Tensor:
     widths = [(0, 0)] * x.ndim
     for low, high, axis in zip(pads[:half], pads[half:], axes, strict=True):
         widths[axis_of(axis, x.ndim)] = (low, high)
-    return padded(x, widths, op.text("mode", "constant"), value)
+    if last is None:
+        return padded(x, widths, op.text("mode", "constant"), value)
+    widths.append(widths.pop(1))
+    return Value.channels_last(padded(last, widths, op.text("mode", "constant"), value), op.kind(0))
 
 
 def padded(x: Tensor, widths: list[tuple[int, int]], mode: str, value: Any = 0) -> Tensor:

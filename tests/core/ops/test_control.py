@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fulgurite.core.dtype import bfloat16, bool_, float32, float64, int32
+from fulgurite.core.build import cast
+from fulgurite.core.dtype import bfloat16, bool_, float32, float64, int8, int32
 from fulgurite.core.gradient import gradients
 from fulgurite.core.node import Node, constant, toposort
 from fulgurite.core.ops.body import Body, close, invariant
@@ -67,6 +68,15 @@ def test_what_only_moves_or_is_made_of_constants_stays_in_the_body() -> None:
     assert taken == [EXP(moved), w]
     own = close([root], [x], invariant(toposort([root]), {EXP(moved)}))[1]
     assert own == [w]
+
+
+def test_bytes_are_widened_in_the_body_that_multiplies_them() -> None:
+    x, w = new_buffer((4,), int32), new_buffer((4,), int8)
+    root = x * cast(w, int32)
+    taken = close([root], [x], invariant(toposort([root]), frozenset()))[1]
+    assert taken == [w]
+    narrow = cast(x, int8)
+    assert close([narrow * w], [w], invariant(toposort([narrow]), frozenset()))[1] == [narrow]
 
 
 def test_the_plain_body_has_nothing_for_gradients_at_any_depth() -> None:

@@ -210,3 +210,12 @@ def test_slices_that_are_joined_again_and_again_are_seen_at_few_places(
         y = fg.concat([y[:, 3:] + y[:, :13], y[:, 5:8] * 2], axis=1)
     (found,) = _asked(y > value)
     assert found.apart and moves < 100_000
+
+
+def test_a_rounded_sum_that_chooses_what_is_gathered_is_a_question() -> None:
+    x, w, table = numbers(1, 8, 16), numbers(2, 16, 4), numbers(3, 100)
+    place = x @ w
+    low = fg.floor(place)
+    picked = fg.take(table, low.astype("int32") % 100) * (place - low)
+    assert {q.node.op.name for q in _asked(picked) if q.chooses} >= {"floor", "cast"}
+    assert not [q for q in _asked(fg.take(table, numbers(4, 8).astype("int32") % 100)) if q.chooses]

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 import fulgurite as fg
 
 from ....tensor import Tensor
@@ -272,28 +274,29 @@ def gather_block_quantized(op: Call) -> Tensor:
 @microsoft("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(op: Call) -> Any:
     """An LSTM whose inputs and states are quantised by their own range at every step."""
-    weights = [
-        fg.matrix_transpose(_centred_weights(op[place], op[scale], op.maybe(scale + 1)))
-        for place, scale in ((1, 8), (2, 10))
-    ]
-    inputs = [op.inputs[0], *map(Value, weights), *op.inputs[3:8]]
-    call = Call(op.build, op.node, inputs, 14, op._attributes, op.scope)
-    return lstm_by(call, _dynamic_product)
+    turned = [Value(fg.matrix_transpose(op[place]), op.kind(place)) for place in (1, 2)]
+    call = Call(
+        op.build, op.node, [op.inputs[0], *turned, *op.inputs[3:8]], 14, op._attributes, op.scope
+    )
+
+    def times(x: Tensor, place: int, direction: int) -> Tensor:
+        codes, scale, zero = dynamic(x)
+        weight, factors = _weights_of(op, place, 6 + 2 * place, direction)
+        total = product(op, Whole(codes, zero.astype(fg.int32)), weight)
+        return total.astype(fg.float32) * (scale * factors)
+
+    return lstm_by(call, times)
 
 
-def _centred_weights(weight: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """Weights of each direction (inner, outer) as real numbers."""
+def _weights_of(op: Call, place: int, scale: int, direction: int) -> tuple[Whole, Tensor]:
+    """Weights of a direction (inner, outer), and what their numbers stand for."""
 
-    def beside(part: Tensor) -> Tensor:
-        columns = 1 if part.ndim < 2 else part.shape[1]
-        return fg.reshape(part.astype(fg.float32), (weight.shape[0], 1, columns))
+    def part(place: int) -> Value:
+        value = op.value(place)
+        known = value.known() if value.constant else None
+        if known is None:
+            return Value(op[place][direction], value.kind)
+        return Value(None, value.kind, np.ascontiguousarray(known[direction]), constant=True)
 
-    real = weight.astype(fg.float32)
-    return (real if zero is None else real - beside(zero)) * beside(scale)
-
-
-def _dynamic_product(x: Tensor, weight: Tensor) -> Tensor:
-    """x, quantised by its own range, times weights that are quantised already."""
-    codes, scale, zero = dynamic(x)
-    real = (codes.astype(fg.float32) - zero.astype(fg.float32)) * scale
-    return fg.matmul(real, weight)
+    zero = part(scale + 1) if op.has(scale + 1) else None
+    return whole(part(place), zero), part(scale).tensor

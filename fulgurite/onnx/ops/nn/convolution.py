@@ -205,7 +205,7 @@ def convolution(op: Call, x: Whole, w: Whole) -> Tensor:
         if w.constant:
             op.build.keep(weight)
         bytes_ = Whole(x.tensor.contiguous(), x.zero)  # which each window reads again
-        return convolved(op, bytes_.centred.astype(fg.float32), weight, None)
+        return convolved(op, bytes_.centred.astype(fg.float32).contiguous(), weight, None)
     if not alone or w.zero is not None or op.int("group", 1) > 1:
         return convolved(op, x.centred, w.centred, None).astype(fg.int32)
     total = convolved(op, x.wide, w.wide, None).astype(fg.int32)

@@ -1,12 +1,14 @@
 """Sampling pictures, and boxes in them.
 
 In: a `Call`. Out: lazy tensors. Samples between elements are sums over their neighbours; what lies
-outside is zero, the border, or a reflection. Suppressing boxes is one scan over the boxes in order
-of their scores, for all batches and classes at once; only how many are left is read.
+outside is zero, the border, or a reflection. Suppressing boxes takes the best that is left of every
+class, again and again; how many are good enough, and how many are chosen, is read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import fulgurite as fg
 
 from ....functional.nn import grid_sample as sampling
 from ....tensor import Tensor
+from ...errors import ModelError
 from ...table import Call, operator
 from ...values import Value
 from ..indexing import where_true
@@ -44,46 +47,109 @@ def non_max_suppression(op: Call) -> Tensor:
     most = int(op.number(2)) if op.has(2) else 0
     overlap = float(op.number(3)) if op.has(3) else 0.0
     lowest = op.number(4) if op.has(4) else None
-    batch, classes, count = scores.shape
+    if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape[1:] != (scores.shape[-1], 4):
+        raise ModelError(
+            f"boxes of shape {boxes.shape} for scores of shape {scores.shape}",
+            "give (batch, boxes, 4) and (batch, classes, boxes)",
+        )
+    _, classes, count = scores.shape
     if most <= 0 or not count:
         return fg.zeros((0, 3), fg.int64)
-    order = fg.argsort(scores, axis=-1, descending=True)
-    ranked = fg.take_along_axis(scores, order, axis=-1)
-    corners = [boxes[..., i] for i in range(4)]
-    if op.int("center_point_box"):
-        x, y, w, h = corners
-        corners = [y - h / 2, x - w / 2, y + h / 2, x + w / 2]
-    top, left = fg.minimum(corners[0], corners[2]), fg.minimum(corners[1], corners[3])
-    bottom, right = fg.maximum(corners[0], corners[2]), fg.maximum(corners[1], corners[3])
-    sides = [
-        fg.take_along_axis(fg.broadcast_to(side[:, None], scores.shape), order, axis=-1)
+    jit: Any = fg.jit if not op.build.tracing else None
+    if lowest is not None and jit is not None:
+        fg.realize(boxes, scores)  # in one plan, for whoever reads them when the choice is known
+        survivors = _function(_survivors, jit, lowest=float(lowest))(scores)
+        count = min(count, _rounded_up(int(op.build.read(Value(survivors)))))
+    best = _function(
+        _best, jit, count=count, most=min(most, count), overlap=overlap,
+        lowest=None if lowest is None else float(lowest), centred=bool(op.int("center_point_box")),
+    )  # fmt: skip
+    chosen, order = best(boxes, scores)
+    steps = chosen.shape[-1]
+    flat = where_true(op, fg.reshape(chosen >= 0, (chosen.size,)))
+    place = fg.take(fg.reshape(chosen, (chosen.size,)), flat, axis=0).astype(fg.int64)
+    kind = fg.floor_divide(flat, steps)
+    box = fg.take(fg.reshape(order, (order.size,)), kind * count + place, axis=0).astype(fg.int64)
+    return fg.stack([fg.floor_divide(kind, classes), kind % classes, box], axis=1)
+
+
+@lru_cache(maxsize=64)
+def _function(work: Callable[..., Any], jit: Any, **fixed: Any) -> Callable[..., Any]:
+    """A function of tensors alone, captured where nobody else captures it."""
+    found = partial(work, **fixed)
+    return found if jit is None else jit(found)
+
+
+def _survivors(scores: Tensor, lowest: float) -> Tensor:
+    """How many boxes of a class are good enough, at most."""
+    good: Tensor = scores > lowest
+    return fg.max(fg.sum(good.astype(fg.int32), axis=-1))
+
+
+def _best(
+    boxes: Tensor, scores: Tensor, count: int, most: int, overlap: float, lowest: float | None,
+    centred: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The chosen places among each class's `count` best boxes, and these."""
+    alive = scores if lowest is None else fg.where(scores > lowest, scores, -np.inf)
+    ranked, order = fg.topk(alive, count)
+    corners = _corners(boxes, order, centred)
+    return _chosen(corners, ranked > -np.inf, most, overlap), order
+
+
+def _rounded_up(count: int) -> int:
+    """The next power of two, so that few numbers of boxes have plans."""
+    return max(16, 1 << max(0, count - 1).bit_length())
+
+
+def _corners(boxes: Tensor, order: Tensor, centred: bool) -> list[Tensor]:
+    """Top, left, bottom and right of the boxes of each class in order of their scores."""
+    sides = [boxes[..., i] for i in range(4)]
+    if centred:
+        x, y, w, h = sides
+        sides = [y - h / 2, x - w / 2, y + h / 2, x + w / 2]
+    top, left = fg.minimum(sides[0], sides[2]), fg.minimum(sides[1], sides[3])
+    bottom, right = fg.maximum(sides[0], sides[2]), fg.maximum(sides[1], sides[3])
+    shape = (*order.shape[:2], boxes.shape[1])
+    return [
+        fg.take_along_axis(fg.broadcast_to(side[:, None], shape), order, axis=-1)
         for side in (top, left, bottom, right)
     ]
-    area = (sides[2] - sides[0]) * (sides[3] - sides[1])
-    rows = tuple(fg.moveaxis(part, -1, 0) for part in (*sides, area, ranked))
-    places = fg.arange(count)
 
-    def step(carry: Any, row: Any) -> Any:
-        gone, taken = carry
-        *box, own, score, place = row
-        t, z, b, r = box
-        high = fg.minimum(sides[2], b[..., None]) - fg.maximum(sides[0], t[..., None])
-        wide = fg.minimum(sides[3], r[..., None]) - fg.maximum(sides[1], z[..., None])
+
+def _chosen(corners: list[Tensor], alive: Tensor, most: int, overlap: float) -> Tensor:
+    """The places of up to `most` boxes in each class's order, best first; -1 for none.
+
+    Every step takes the best box that is left in each class, and drops what overlaps it.
+    """
+    top, left, bottom, right = corners
+    area, places = (bottom - top) * (right - left), fg.arange(alive.shape[-1])
+    slots = fg.arange(most)
+
+    def goes_on(carry: Any) -> Tensor:
+        left_over, _, step = carry
+        goes: Tensor = fg.any(left_over) & (step < most)
+        return goes
+
+    def take_best(carry: Any) -> Any:
+        left_over, taken, step = carry
+        first = fg.argmax(left_over.astype(fg.int32), axis=-1, keepdims=True)
+        own_top, own_left, own_bottom, own_right, own_area = (
+            fg.take_along_axis(part, first, axis=-1) for part in (*corners, area)
+        )
+        high = fg.minimum(bottom, own_bottom) - fg.maximum(top, own_top)
+        wide = fg.minimum(right, own_right) - fg.maximum(left, own_left)
         common = fg.maximum(high, 0) * fg.maximum(wide, 0)
-        whole = area + own[..., None] - common
+        whole = area + own_area - common
         much = (common / fg.where(whole <= 0, 1, whole)) > overlap
-        suppressed = fg.any(gone & (places == place), axis=-1)
-        keep = fg.logical_not(suppressed) & (taken < most)
-        if lowest is not None:
-            keep = keep & (score > lowest)
-        return (gone | (much & keep[..., None]), taken + keep.astype(fg.int32)), keep
+        found = fg.any(left_over, axis=-1, keepdims=True)
+        taken = fg.where((slots == step) & found, first.astype(fg.int32), taken)
+        return left_over & ~much & (places != first), taken, step + 1
 
-    start = (fg.zeros(scores.shape, fg.bool), fg.zeros((batch, classes), fg.int32))
-    _, kept = fg.scan(step, start, (*rows, places))
-    flat = where_true(op, fg.reshape(fg.moveaxis(kept, 0, -1), (batch * classes * count,)))
-    box = fg.take(fg.reshape(order, (batch * classes * count,)), flat, axis=0).astype(fg.int64)
-    kind = fg.floor_divide(flat, count)
-    return fg.stack([fg.floor_divide(kind, classes), kind % classes, box], axis=1)
+    none = fg.full((*alive.shape[:2], most), -1, dtype=fg.int32)
+    start = (alive, none, fg.zeros((), fg.int32))
+    found: Tensor = fg.while_loop(goes_on, take_best, start)[1]
+    return found
 
 
 @operator("RoiAlign", since=10)

@@ -8,7 +8,8 @@ Rows that are shorter than others keep their state from their last step on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +23,13 @@ UNROLLED = 16  # as many steps are cheaper one after the other
 FEW_ROWS = 4  # times weights: these stream by faster along their columns
 NARROW = 16  # a single row so short: many steps of it make one kernel that has no native form
 Function = Callable[[Tensor], Tensor]
+
+
+class Product(Protocol):
+    """A product with the weights of an input's place and a direction."""
+
+    def __call__(self, x: Tensor, place: int, direction: int) -> Tensor: ...
+
 
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "relu": lambda x, a, b: fg.relu(x),
@@ -160,11 +168,20 @@ class Layer:
             return weight
         return fg.Tensor(np.ascontiguousarray(known[direction].T))
 
-    def products(self, direction: int, bias: Tensor | None, product: Any = fg.matmul) -> Tensor:
+    def products(
+        self, direction: int, bias: Tensor | None, product: Product | None = None
+    ) -> Tensor:
         """What the inputs of all steps give to every gate."""
-        rows = self.length * self.batch if product is fg.matmul else None
-        found: Tensor = product(self.x, self.transposed(1, direction, rows))
+        if product is None:
+            weight = self.transposed(1, direction, self.length * self.batch)
+            found: Tensor = fg.matmul(self.x, weight)
+        else:
+            found = product(self.x, 1, direction)
         return found if bias is None else found + bias
+
+
+def _times(weight: Tensor, x: Tensor) -> Tensor:
+    return fg.matmul(x, weight)
 
 
 @operator("RNN")
@@ -230,11 +247,12 @@ def gru(op: Call) -> tuple[Tensor, ...]:
 @operator("LSTM")
 def lstm(op: Call) -> tuple[Tensor, ...]:
     """The plain one."""
-    return lstm_by(op, fg.matmul)
+    return lstm_by(op)
 
 
-def lstm_by(op: Call, product: Any) -> tuple[Tensor, ...]:
-    """Gates for input, output and forgetting, and a cell; peepholes if given."""
+def lstm_by(op: Call, product: Product | None = None) -> tuple[Tensor, ...]:
+    """Gates for input, output and forgetting, and a cell; peepholes if given. `product` multiplies
+    by weights that it knows by their place."""
     layer = Layer(op, 4, ["Sigmoid", "Tanh", "Tanh"])
     n = layer.size
     coupled = bool(op.int("input_forget"))
@@ -242,16 +260,19 @@ def lstm_by(op: Call, product: Any) -> tuple[Tensor, ...]:
     for d in range(layer.directions):
         given, own = layer.bias(d)
         bias = None if given is None or own is None else given + own
-        recurrent = layer.transposed(2, d, layer.batch if product is fg.matmul else None)
+        if product is None:
+            recurrent: Function = partial(_times, layer.transposed(2, d, layer.batch))
+        else:
+            recurrent = partial(product, place=2, direction=d)
         f, g, h = layer.functions[d]
         peep = op[7][d] if op.has(7) else None
 
         def step(
-            carry: Any, row: Tensor, r: Tensor = recurrent, f: Function = f, g: Function = g,
-            h: Function = h, peep: Tensor | None = peep,
+            carry: Any, row: Tensor, times: Function = recurrent, f: Function = f,
+            g: Function = g, h: Function = h, peep: Tensor | None = peep,
         ) -> Any:  # fmt: skip
             state, cell = carry
-            gates = row + product(state, r)
+            gates = row + times(state)
             i, o, forget, c = (gates[:, k * n : (k + 1) * n] for k in range(4))
             if peep is not None:
                 i, forget = i + peep[:n] * cell, forget + peep[2 * n :] * cell
