@@ -30,7 +30,6 @@ CONTAINERS = ("Sequential", "ModuleList")
 NO_SETTING = {"self", "device", "dtype"}
 SEEN = {"bias", "add_bias_kv", "init", "values"}  # among the weights
 NO_MATTER = {"inplace", "sparse"} | SEEN  # to values
-UNREAD = object()
 MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 KEPT_AS = {"p": "norm"}  # settings whose attribute, in both libraries, has another name
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_hooks")
@@ -124,11 +123,8 @@ def _is_hooked(module: Any) -> bool:
 def _layer(module: Any, target: Any) -> Any:
     """A layer of another class with the same settings and types; None if there is none."""
     keys = _keys(target)
-    for key, default in _keys(type(module)).items():
-        given = getattr(module, _attribute(module, key), UNREAD if key in keys else default)
-        has_like = key in NO_MATTER or key in keys or given is default or given == default
-        if not has_like or (given is UNREAD and key not in NO_MATTER):
-            return None  # a setting that the other library has not, or that nobody can read
+    if any([_is_lost(module, key, x, keys) for key, x in _keys(type(module)).items()]):
+        return None
     read = {key: _attribute(module, key) for key in keys}
     settings = {key: _setting(getattr(module, x)) for key, x in read.items() if hasattr(module, x)}
     try:
@@ -140,6 +136,16 @@ def _layer(module: Any, target: Any) -> Any:
         made = made.to(_other(floats[0]))
     made.train(module.training)
     return made if _looks(module) == _looks(made) else None
+
+
+def _is_lost(module: Any, key: str, default: Any, keys: dict[str, Any]) -> bool:
+    """True if a setting is one that the other library has not, or that nobody can read."""
+    if key in NO_MATTER:
+        return False
+    if key in keys:
+        return not hasattr(module, _attribute(module, key))
+    given = getattr(module, key, default)
+    return given is not default and bool(given != default)
 
 
 def _attribute(module: Any, key: str) -> str:
