@@ -20,6 +20,7 @@ from ..runtime.gc_pause import held_back, made_to_stay
 from .attention_calls import unify_attention
 from .cached import Kept, is_kept, keeping
 from .corrected import CORRECTED, corrected
+from .foreach import one_by_one
 from .graph import Graph
 from .table import TABLE, name_of
 
@@ -101,7 +102,7 @@ def decompositions(before_autograd: bool = False) -> dict[Any, Any]:
         for operator, function in table().items()
         if not isinstance(operator, torch._ops.OpOverload) or name_of(operator) not in TABLE
     }
-    return found | CORRECTED
+    return found | one_by_one() | CORRECTED
 
 
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:

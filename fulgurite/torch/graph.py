@@ -60,8 +60,8 @@ class Graph:
         self.attributes = [n for n in graph.nodes if n.op == "get_attr"]
         (last,) = [n for n in graph.nodes if n.op == "output"]
         self.results: list[Any] = list(last.args[0])
-        self.is_backward = any([n.name.startswith("tangents") for n in self.placeholders])
-        self.seen = range(0) if self.is_backward else range(*last.meta.get("seen", (0, 0)))
+        self.is_backward = _is_backward(self.placeholders)
+        self.seen = range(*last.meta.get("seen", (0, 0)))  # results that go to the user
         self.refused: dict[fx.Node, str] = {}
         known = [n.meta.get("val") for n in (*self.placeholders, *self.nodes)]
         self.home = home_of([val for val in known if isinstance(val, torch.Tensor)])
@@ -466,6 +466,11 @@ def _tell(eager: dict[fx.Node, str]) -> None:
                 node.meta.get("val"), torch.Tensor | list | tuple
             )
             REPORT.left(title, why, silent)
+
+
+def _is_backward(placeholders: Sequence[fx.Node]) -> bool:
+    """True if a graph takes gradients of results."""
+    return any([n.name.startswith("tangents") for n in placeholders])
 
 
 def symbols_of(placeholders: Sequence[fx.Node]) -> dict[Any, tuple[int, int | None]]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ CONTAINERS = ("Sequential", "ModuleList")
 NO_SETTING = {"self", "device", "dtype"}
 SEEN = {"bias", "add_bias_kv", "init", "values"}  # among the weights
 NO_MATTER = {"inplace", "sparse"} | SEEN  # to values
-UNREAD = object()
 MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 KEPT_AS = {"p": "norm"}  # settings whose attribute, in both libraries, has another name
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_hooks")
@@ -122,20 +120,10 @@ def _is_hooked(module: Any) -> bool:
     return any([len(vars(module).get(name) or ()) > 0 for name in HOOKS])
 
 
-def _has_every_setting(module: Any, keys: Mapping[str, Any]) -> bool:
-    """True if another library has a module's settings that are no defaults, and all can be read."""
-    for key, default in _keys(type(module)).items():
-        given = getattr(module, _attribute(module, key), UNREAD if key in keys else default)
-        has_like = key in keys or given is default or given == default
-        if key not in NO_MATTER and (not has_like or given is UNREAD):
-            return False
-    return True
-
-
 def _layer(module: Any, target: Any) -> Any:
     """A layer of another class with the same settings and types; None if there is none."""
     keys = _keys(target)
-    if not _has_every_setting(module, keys):
+    if any([_is_lost(module, key, x, keys) for key, x in _keys(type(module)).items()]):
         return None
     read = {key: _attribute(module, key) for key in keys}
     settings = {key: _setting(getattr(module, x)) for key, x in read.items() if hasattr(module, x)}
@@ -148,6 +136,16 @@ def _layer(module: Any, target: Any) -> Any:
         made = made.to(_other(floats[0]))
     made.train(module.training)
     return made if _looks(module) == _looks(made) else None
+
+
+def _is_lost(module: Any, key: str, default: Any, keys: dict[str, Any]) -> bool:
+    """True if a setting is one that the other library has not, or that nobody can read."""
+    if key in NO_MATTER:
+        return False
+    if key in keys:
+        return not hasattr(module, _attribute(module, key))
+    given = getattr(module, key, default)
+    return given is not default and bool(given != default)
 
 
 def _attribute(module: Any, key: str) -> str:

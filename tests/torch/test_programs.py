@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import grad, hessian, jacrev, vmap
 from torch.utils.checkpoint import checkpoint
 
-import fulgurite.torch  # noqa: F401  # the backend is known by its name
+import fulgurite.torch
 from fulgurite.torch import backend
 from fulgurite.torch.conformance.judge import distance
 
@@ -242,6 +242,34 @@ def test_a_program_leaves_what_it_leaves_in_eager_torch(make: Make) -> None:
     assert len(ours) == len(theirs)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def scattered(a: Any, b: Any) -> Any:
+    where = torch.arange(20).view(4, 5) % 3 == 0
+    nowhere = torch.zeros_like(where)
+    return a.masked_scatter(where, b).sin(), a.masked_scatter(nowhere, b) * 2
+
+
+def bits(a: Any) -> Any:
+    changed = a.detach().clone()
+    changed.view(torch.int32).add_(1)
+    return changed, a.detach().view(torch.int32) >> 23, a.detach().bfloat16().view(torch.int16)
+
+
+COMPILED: dict[str, Make] = {
+    "gradients of a source that is scattered": lambda: (scattered, (x(4, 5), x(9, seed=1))),
+    "a bilinear layer": lambda: (nn.Bilinear(3, 4, 2), (x(2, 5, 3), x(2, 5, 4, seed=1))),
+    "bits as numbers": lambda: (bits, (x(3, 4),)),
+}
+
+
+@pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
+def test_a_program_is_compiled_as_a_whole(make: Make) -> None:
+    fulgurite.torch.report().reset()
+    theirs, ours = ran(make, False), ran(make, True)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert not fulgurite.torch.report().eager
 
 
 def test_autocast_on_the_host_is_as_close_as_bfloat16_is() -> None:

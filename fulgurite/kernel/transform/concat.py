@@ -29,7 +29,9 @@ Box: TypeAlias = "tuple[tuple[int, int], ...]"  # from and to, of each axis
 class ConcatForm:
     """What the text of such copies has room for, and what they are worth it for."""
 
-    pieces: int = 256  # that a table has, at most
+    pieces: int = 1024  # that a table has, at most
+    many: int = 16  # pieces whose text as lanes of a relayout would take long to compile
+    few_elements: int = 64  # of each of so many: no time is lost by copying them one by one
     row_axes: int = 2  # of a piece, after neighbours are merged
     least_run: int = 8  # elements: many shorter ones are lanes of a relayout
     short_share: int = 16  # part of all elements that may be in shorter ones
@@ -83,8 +85,10 @@ def find_concat(kernel: IndexKernel) -> list[Piece] | None:
 
 
 def _pays(pieces: Sequence[Piece]) -> bool:
-    """True if there are several, and few elements are copied one by one."""
+    """True if there are several, and few elements are copied one by one, or few at all."""
     whole = sum([p.elements for p in pieces])
+    if FORM.many < len(pieces) <= FORM.pieces and whole <= FORM.few_elements * len(pieces):
+        return True
     apart = FORM.apart_share * sum([p.elements for p in pieces if p.step != 1])
     short = FORM.short_share * sum([p.elements for p in pieces if p.run < FORM.least_run])
     return 1 < len(pieces) <= FORM.pieces and apart <= whole and short <= whole

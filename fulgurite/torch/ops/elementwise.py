@@ -36,7 +36,7 @@ UNARY: dict[str, Callable[..., Any]] = {
 } | {"neg _neg_view": fg.negative}  # fmt: skip
 BINARY: dict[str, Callable[..., Any]] = {
     "mul.Tensor mul.Scalar": fg.multiply,
-    "div.Tensor div.Scalar": fg.divide,
+    "div.Tensor div.Scalar true_divide.Tensor true_divide.Scalar": fg.divide,
     "maximum": fg.maximum,
     "minimum": fg.minimum,
     "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": fg.bitwise_and,
@@ -255,6 +255,14 @@ def copied(use: Use, x: Any, *_: Any, **__: Any) -> Any:
     if x.dtype.kind == "f" and use.dtype.kind in "iu":
         return cast(cast(x, fg.int64), use.dtype)  # and then wraps around, as in torch
     return cast(x, use.dtype)
+
+
+@aten("view.dtype")
+def view_dtype(use: Use, x: Any, dtype: Any) -> Any:
+    """The same bits as another type of the same width."""
+    if x.dtype.bits != use.dtype.bits or not {x.dtype.kind, use.dtype.kind} <= set("iuf"):
+        raise Refused("the bits of a type as those of one of another width")
+    return fg.bitcast(x, use.dtype)
 
 
 @aten("copy")

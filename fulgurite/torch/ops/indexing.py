@@ -252,6 +252,19 @@ def masked_scatter(use: Use, x: Any, mask: Any, source: Any) -> Any:
     return fg.where(mask, cast(taken, x.dtype), x)
 
 
+@aten("masked_scatter_backward")
+def masked_scatter_backward(use: Use, grad: Any, mask: Any, sizes: Sequence[int]) -> Any:
+    """Gradients of where the mask holds, in order, for as many as the source has; behind them 0."""
+    count = math.prod(use.shape)
+    if 0 in grad.shape or not count:
+        return fg.full(use.shape, cast(0, use.dtype), dtype=use.dtype)
+    flat = fg.reshape(fg.broadcast_to(mask, grad.shape), (-1,))
+    places = fg.clip(fg.cumulative_sum(cast(flat, fg.int64), axis=0) - 1, 0, count - 1)
+    given = fg.where(flat, fg.reshape(grad, (-1,)), cast(0, grad.dtype))
+    zeros = fg.full((count,), cast(0, grad.dtype), dtype=grad.dtype)
+    return fg.reshape(fg.scatter_add(zeros, 0, places, given), use.shape)
+
+
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(use: Use, x: Any, mask: Any, value: Any) -> Any:
     """x with one number where the mask holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import fulgurite as fg
@@ -56,6 +57,25 @@ def addbmm(use: Use, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -
     x, a, b = [cast(each, _sum_dtype(use)) for each in (x, a, b)]
     out = _scaled(fg.einsum("bij,bjk->ik", a, b), alpha)
     return cast(out if beta == 0 else out + _scaled(x, beta), use.dtype)
+
+
+@aten("_trilinear")
+def trilinear(
+    use: Use, x: Any, y: Any, z: Any, of_x: Sequence[int], of_y: Sequence[int],
+    of_z: Sequence[int], summed: Sequence[int], *_: Any,
+) -> Any:  # fmt: skip
+    """The sum over axes of a product of three, each with new axes of size 1."""
+    for axes in (of_x, of_y, of_z):
+        x, y, z = y, z, fg.reshape(x, _with_ones(x.shape, axes))
+    found = cast(x, use.wide) * cast(y, use.wide) * cast(z, use.wide)
+    return cast(fg.sum(found, axis=tuple(summed)) if summed else found, use.dtype)
+
+
+def _with_ones(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    found = list(shape)
+    for axis in axes:
+        found.insert(axis, 1)
+    return found
 
 
 def _distance(x: Any, y: Any, p: float) -> Any:

@@ -43,6 +43,9 @@ def joined(arrays: list[Any], axis: int) -> fg.Tensor:
         ((70, 0), 1, [8, 33, 9, 16]),  # short runs of many rows
         ((2, 5, 0, 9), 2, [1, 3] * 12),  # many parts
         ((0,), 0, [17, 9, 100]),
+        ((0,), 0, [1] * 160),  # numbers, whose text as lanes of a relayout took a minute
+        ((0,), 0, [3, 4, 1] * 20),
+        ((2, 0), 1, [1, 5] * 10),
     ],
 )
 def test_parts_are_copied(shape: Any, axis: int, lengths: list[int], dtype: str) -> None:
