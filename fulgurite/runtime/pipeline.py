@@ -479,9 +479,7 @@ def strips(partition: Partition, context: Context) -> Partition:
 
 def choose(partition: Partition, context: Context) -> Partition:
     """The partition with the kernels that a searcher chose."""
-    who = context.choose or chooser(
-        context.options, context.device, context.reports, context.body
-    )
+    who = context.choose or chooser(context.options, context.device, context.reports, context.body)
     assert who is not None, "somebody chooses"
     return choose_kernels(partition, who)
 

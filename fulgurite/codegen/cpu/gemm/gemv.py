@@ -160,10 +160,10 @@ def _by_rows(row: _Row) -> None:
 
         def rows(k: str, _: list[str]) -> list[str]:
             for first in range(0, _ROWS, _ROWS_AT_ONCE):
-                some(k, range(first, min(first + _ROWS_AT_ONCE, _ROWS)))
+                group(k, range(first, min(first + _ROWS_AT_ONCE, _ROWS)))
             return []
 
-        def some(k: str, which: range) -> None:
+        def group(k: str, which: range) -> None:
             steps = [f.add(k, str(i)) for i in which]
             spread = [row.spread(step) for step in steps]
             sources = [source(step) for step in steps]
@@ -342,12 +342,11 @@ class _Row:
             reach, half = size * len(pairs[0]), each // 2
             lower = [lane for lane in range(reach) if lane % each < half]
             size, totals = len(lower), []
-            for one, *other in pairs:
-                two = one, *(other or ["poison"]), kind
-                parts = [
-                    e.let(shuffle(*two, [lane + more for lane in lower])) for more in (0, half)
-                ]
-                totals.append(self.added(*parts, f"<{size} x {dtype}>"))
+            for pair in pairs:
+                one, other = pair[0], pair[1] if pair[1:] else "poison"
+                parts = [e.let(shuffle(one, other, kind, [lane + more for lane in lower]))
+                         for more in (0, half)]  # fmt: skip
+                totals.append(self.added(parts[0], parts[1], f"<{size} x {dtype}>"))
             each = half
         for n, total in enumerate(totals):
             self.put_columns(total, size, self.at(goal, str(n * size)))
