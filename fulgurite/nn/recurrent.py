@@ -32,10 +32,11 @@ from .linear import linear, whole
 from .module import Module
 
 MANY_STEPS = 16  # of one row each: they pay for weights that are laid out anew
+FEW_WEIGHTS = 1 << 15  # of a state, whose product is computed where the gates are, lanes along both
 
 
 def _by_columns(weight: Tensor) -> Tensor:
-    """The same weight, which memory has column by column: a row times that streams by faster."""
+    """The same weight, which memory has column by column, as the lanes of gates want it."""
     return matrix_transpose(matrix_transpose(weight).contiguous())
 
 
@@ -147,8 +148,10 @@ class _Recurrent(Module):
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         weights = {name: own.get(f"{name}_{suffix}") for name in names}
         given = linear(x, own[f"weight_ih_{suffix}"], weights["bias_ih"])
-        if x.node.shape[1] == 1 and (not isinstance(x.node.shape[0], int) or len(x) >= MANY_STEPS):
-            weights["weight_hh"] = _by_columns(own[f"weight_hh_{suffix}"])
+        again = own[f"weight_hh_{suffix}"]
+        many = not isinstance(x.node.shape[0], int) or len(x) >= MANY_STEPS
+        if x.node.shape[1] == 1 and many and again.size <= FEW_WEIGHTS:
+            weights["weight_hh"] = _by_columns(again)
         start = tuple([part.astype(given.dtype) for part in start])
 
         def step(state: State, row: Tensor) -> tuple[State, Tensor]:

@@ -528,7 +528,7 @@ def strips(partition: Partition, context: Context) -> Partition:
 
 def choose(partition: Partition, context: Context) -> Partition:
     """The partition with the kernels that a searcher chose."""
-    who = context.choose or chooser(context.options, context.device, context.reports)
+    who = context.choose or chooser(context.options, context.device, context.reports, context.body)
     assert who is not None, "somebody chooses"
     return choose_kernels(partition, who)
 
@@ -536,7 +536,9 @@ def choose(partition: Partition, context: Context) -> Partition:
 # --- choices among kernels -----------------------------------------------------------------------
 
 
-def chooser(options: Options, device: str, reports: Reports | None = None) -> Choose | None:
+def chooser(
+    options: Options, device: str, reports: Reports | None = None, body: bool = False
+) -> Choose | None:
     """The same as `searcher`, but nothing is loaded for a schedule without a choice."""
     if not is_searched(options):
         return None
@@ -551,6 +553,8 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
         found = searcher(options, device)
         assert found is not None
         found.curious = reports is not None
+        if body:
+            found.table = found.table.in_body()
         segments = found(segments, roots)
         if reports is not None:
             reports.search = found.reports

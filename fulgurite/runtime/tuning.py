@@ -50,7 +50,7 @@ from .device import MemoryLimitError, get_device
 from .pipeline import compiled
 from .plan import Plan
 
-FORMAT = 2
+FORMAT = 3
 ROUNDS = 12  # turns in a race
 TURN_NANOSECONDS = 200_000  # of one turn at least, in as many runs as that takes
 MAX_CHECKED_ELEMENTS = 1 << 26  # of the largest value of a kernel that the reference checks

@@ -512,6 +512,30 @@ def test_the_gradient_keeps_the_carries_that_it_needs_and_no_more() -> None:
     assert trails == {2}  # of two roots and two carries: the trail of the first carry
 
 
+@pytest.mark.parametrize(("rows", "sums"), [(2, 0), (9, 1)])
+def test_a_weights_gradient_by_few_rows_is_one_product_after_the_loop(rows: int, sums: int) -> None:
+    def loss(w: fg.Tensor, x: fg.Tensor, steps: bool = False) -> Any:
+        h, total = x[0] * 0, fg.Tensor(0.0, "float64")
+        for row in x if steps else ():
+            h = fg.tanh(row + h @ w.T)
+            total = total + (h * h).sum()
+        if steps:
+            return total
+
+        def step(h: fg.Tensor, row: fg.Tensor) -> tuple[fg.Tensor, fg.Tensor]:
+            after = fg.tanh(row + h @ w.T)
+            return after, after
+
+        return (fg.scan(step, h, x)[1] ** 2).sum()
+
+    w, x = fg.Tensor(numbers(4, 4)), fg.Tensor(numbers(5, rows, 4, seed=1))
+    found, expected = fg.grad(loss, (0, 1))(w, x), fg.grad(loss, (0, 1))(w, x, True)
+    back = [n for part in found for n in loops_under(part.node) if n.arg[5]]
+    assert {n.arg[2] for n in back} == {1 + sums}  # carries: h's gradient, and perhaps w's
+    for a, b in zip(found, expected, strict=True):
+        close(a, b)
+
+
 def test_memory_grows_by_the_carries_alone() -> None:
     def bytes_for(steps: int) -> int:
         w, x = fg.Tensor(numbers(8, 8)), fg.Tensor(numbers(steps, 8))

@@ -26,6 +26,7 @@ SHIPPED = MachineModel(
     stream_compile_ns=10_000.0,
     part_ns=5_000.0,
     proposal_ns=2_000.0,
+    body_runs=32.0,
     spill_ns_per_byte=0.15,
     strided_rate=1.2,
     blas_rate=240.0,

@@ -156,6 +156,7 @@ class GemmTiling:
     gemv_sums_columns: int = 1024  # whose accumulators stay in L1
     gemv_vectors: int = 8  # of columns whose accumulators are registers: a quarter, and twice more
     gemv_chain_rows: int = 12  # that are added in float32
+    gemv_rows_at_once: int = 6  # read together: of pages apart a set of L1 holds the lines
     gemv_chain_steps: int = 6  # added in float32 before they go to float64: more would lose digits
 
     # direct convolution

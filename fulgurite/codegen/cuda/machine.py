@@ -21,6 +21,7 @@ HOPPER = MachineModel(
     stream_compile_ns=50_000.0,
     part_ns=1.0,
     proposal_ns=2_000.0,
+    body_runs=1.0,
     spill_ns_per_byte=0.0002,
     strided_rate=500.0,
     blas_rate=40000.0,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import field
 from itertools import chain, compress, count
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from ..rewriting.substitute import substitute
 from ..shape import same
 from .body import Body, close, invariant, numbered
 from .effect import HOSTS
-from .elementwise import CAST, WHERE
+from .elementwise import CAST, MUL, WHERE
 from .leaf import SINK, param
-from .movement import expand, permute, reshape
+from .movement import EXPAND, PERMUTE, RESHAPE, expand, permute, reshape
+from .reduce import REDUCE
 from .transform import EXAMPLE, batched, new_batch, spread
 
 MODES = ("all", "while", "where")
@@ -285,8 +287,41 @@ class _StepGradient:
         of = [roots[i] for i in self.seeds]
         parts = gradients(of, [leaves[i] for i in asked], list(self.seeds.values()))
         self.share = {i: part for i, part in zip(asked, parts, strict=True) if part is not None}
-        self.totals = {i: _wide(self.share[i]) for i in found.invariants if i in self.share}
+        shares = {i: self.share[i] for i in found.invariants if i in self.share}
         self.rows = [i for i in found.rows if i in self.share]
+        self.given = [self.share[i] for i in self.rows]
+        # of an invariant the sum that is folded after the loop, over all steps at once
+        self.later = {i: fold for i, part in shares.items() if (fold := self.outer_product(part))}
+        self.totals = {i: _wide(part) for i, part in shares.items() if i not in self.later}
+
+    def outer_product(self, part: Node) -> Node | None:
+        """The contraction that a share is, if its factors are kept for all steps anyway and reading
+        them moves less than adding it up."""
+        found, fold = self.found, _moved(part)
+        is_sum = fold.op is REDUCE and fold.arg[0] == "add" and fold.src[0].op is MUL
+        if found.mode != "all" or not isinstance(found.steps, int) or not is_sum:
+            return None
+        factors = [_moved(factor) for factor in fold.src[0].src]
+        kept = {*self.leaves[: found.rows.stop], *self.given}
+        sizes = [[n for n in x.shape if isinstance(n, int)] for x in (*factors, part)]
+        *few, many = map(prod, sizes)
+        return fold if kept.issuperset(factors) and sum(few) <= many else None
+
+    def joined(self, i: int, made: Loop) -> Node:
+        """The gradient of an invariant by one contraction, of rows of all steps."""
+        found, fold, batch = self.found, self.later[i], new_batch()
+        examples = {}
+        for factor in map(_moved, fold.src[0].src):
+            if factor in self.given:
+                rows = made.item(made.carries + self.given.index(factor))
+            else:
+                rows = found.before(self.leaves.index(factor))
+            examples[factor] = EXAMPLE(rows, arg=batch)
+        pair = substitute(SINK(*fold.src[0].src), examples, walk=True).src
+        product = MUL(*[node for node, _ in batched(pair, batch)])
+        name, axes = fold.arg
+        whole = REDUCE(product, arg=(name, (0, *[axis + 1 for axis in axes])))
+        return substitute(self.share[i], {fold: reshape(whole, fold.shape)}, walk=True)
 
     def carry(self, back: _LoopBuilder) -> None:
         """What goes from step to step: gradients of carries, and sums of those of invariants."""
@@ -296,7 +331,7 @@ class _StepGradient:
         for part in self.totals.values():
             leaf = numbered(next(self.number), part)
             back.carry(leaf, constant_like(0, leaf), leaf + part)
-        back.given = [self.share[i] for i in self.rows]
+        back.given = self.given
 
     def scan(self, back: _LoopBuilder, read: Set[Node]) -> None:
         """What each step gets: whether it happened, its inputs, and what flows into its results."""
@@ -316,7 +351,8 @@ def _loop_grad(
 ) -> tuple[Node | None, ...]:
     """A loop over the same rows in the other direction, which computes each step again.
 
-    It carries the gradients of the carries, and adds up those of what stays the same.
+    It carries the gradients of the carries, and adds up those of what stays the same; if those
+    are products of a few rows, they are one product of the rows of all steps after the loop.
     """
     found = Loop.of(nodes[0])
     if found.steps is None:
@@ -340,12 +376,20 @@ def _loop_grad(
     for i, total in step.totals.items():
         if total is not step.share[i]:
             results[i] = CAST(results[i], arg=step.leaves[i].dtype)
+    results |= {i: step.joined(i, made) for i in step.later}
     return tuple([results.get(i) for i in range(len(found.src))])
 
 
 def _by_item(flows: Sequence[Node | None], nodes: Sequence[Node]) -> dict[int, Node]:
     """What flows into each result of a computation, by its item."""
     return {n.arg[0]: f for n, f in zip(nodes, flows, strict=True) if f is not None}
+
+
+def _moved(node: Node) -> Node:
+    """What is moved or repeated to be a node."""
+    while node.op in (EXPAND, PERMUTE, RESHAPE):
+        node = node.src[0]
+    return node
 
 
 def _wide(part: Node) -> Node:

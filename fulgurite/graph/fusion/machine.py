@@ -52,6 +52,7 @@ class MachineModel:
     stream_compile_ns: float  # the same of a streaming kernel
     part_ns: float  # of a part of a concatenation that a kernel writes out, spread in the same way
     proposal_ns: float  # of a fused kernel that is priced, spread in the same way
+    body_runs: float  # of a kernel in the body of a loop, for one of a kernel outside
     spill_ns_per_byte: float  # of an intermediate beyond its share of the caches
     strided_rate: float  # numbers a nanosecond that are read one by one
     blas_rate: float  # operations a nanosecond in contractions by the BLAS of NumPy
@@ -63,6 +64,14 @@ class MachineModel:
     def quantised(self) -> MachineModel:
         """The same to two digits."""
         return replace(self, **{f.name: two_digits(getattr(self, f.name)) for f in fields(self)})
+
+    def in_body(self) -> MachineModel:
+        """The same for the body of a loop: what is compiled once has more runs."""
+        runs = self.body_runs
+        return replace(
+            self, compile_ns=self.compile_ns / runs, part_ns=self.part_ns / runs,
+            stream_compile_ns=self.stream_compile_ns / runs, proposal_ns=self.proposal_ns / runs,
+        )  # fmt: skip
 
     def compile_time(self, kind: str) -> float:
         """What it costs to compile a kernel."""

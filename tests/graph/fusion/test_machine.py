@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.machine import SHIPPED
+from fulgurite.codegen.cuda.machine import HOPPER
 from fulgurite.graph.fusion.machine import Work, work_of
+from fulgurite.runtime.control import schedules
 
 
 def ones(*shape: int) -> fg.Tensor:
@@ -71,3 +74,22 @@ def test_the_search_leaves_gradients_of_pools_that_overlap_as_they_are(
             lists.append([item.kernel.kind for item in fg.schedule(found).items])
     apart = kind == "max_pool2d" and how == (2, 2, 0)  # elements are looked at again with their row
     assert lists[1] == (["reduce"] if apart else lists[0])
+
+
+@pytest.mark.device("cpu")
+def test_large_products_of_a_loops_body_are_kernels_of_their_own() -> None:
+    def kernels(size: int, rows: int = 1) -> list[str]:
+        layer = fg.nn.LSTM(8, size)
+        with fg.no_grad(), fg.config(device="cpu", tier="native"):
+            out = layer(fg.zeros((20, rows, 8)).realize())[0]
+            loops = [i.kernel for i in fg.schedule(out).items if i.kernel.kind == "loop"]
+            return [i.kernel.kind for body in schedules(loops[0], "cpu") for i in body.items]
+
+    assert kernels(128) == ["reduce", "map"]  # a GEMV, and its gates
+    assert kernels(32) == ["reduce"]
+
+
+def test_what_is_compiled_for_a_body_is_spread_over_its_steps() -> None:
+    body = SHIPPED.in_body()
+    assert body.compile_ns == SHIPPED.compile_ns / SHIPPED.body_runs < SHIPPED.compile_ns
+    assert body.launch_ns == SHIPPED.launch_ns and HOPPER.in_body() == HOPPER

@@ -151,6 +151,15 @@ def test_a_profile_counts_every_step_of_a_loop() -> None:
     assert counts == {"map:add": 2 * len(ROWS), "loop:loop": 1}
 
 
+@pytest.mark.parametrize(("size", "laid_out"), [(32, 1), (128, 0)])
+def test_large_weights_times_one_row_are_read_where_they_are(size: int, laid_out: int) -> None:
+    layer = fg.nn.GRU(8, size)
+    with fg.no_grad(), fg.config(**NATIVE):
+        out = layer(fg.zeros((20, 1, 8)).realize())[0]
+        kernels = [item.kernel.name for item in fg.schedule(out).items]
+    assert kernels.count("map:contiguous") == laid_out
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_long_loop() -> None:
     def arrived(*_: object) -> None:

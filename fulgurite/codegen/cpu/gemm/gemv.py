@@ -34,7 +34,7 @@ from .widen import widen
 
 GEMV = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
 _UNROLL, _SUMS_COLUMNS, _CHAIN = GEMM.gemv_unroll, GEMM.gemv_sums_columns, GEMM.gemv_chain_steps
-_ROWS = GEMM.gemv_chain_rows
+_ROWS, _ROWS_AT_ONCE = GEMM.gemv_chain_rows, GEMM.gemv_rows_at_once
 
 
 @lru_cache(maxsize=32)
@@ -81,11 +81,15 @@ def gemv_dot(registers: Registers, memories: tuple[DType, DType]) -> Module:
         blocks = f.sub(whole, e.let(f"urem i64 {whole}, {block}"))
         start = [(row.wide, "zeroinitializer")] * (count * row.parts)
         totals = e.loop("0", blocks, _CHAIN * block, start, piece)
-        left = e.loop(blocks, whole, width, zeros, lambda k, now: step(k, now, False))
-        totals = joined(totals, step(whole, left, True))
-        for j in range(count):
-            goal = row.at("%C", f.add(column, str(j)))
-            row.put_sum(totals[j * row.parts : (j + 1) * row.parts], goal)
+
+        def rest(k: str, totals: list[str]) -> list[str]:  # once, if there is any
+            left = e.loop(k, whole, width, zeros, lambda k, now: step(k, now, False))
+            return joined(totals, step(whole, left, True))
+
+        known = [(row.wide, total) for total in totals]
+        totals = e.loop(blocks, "%depth", "%depth", known, rest)
+        each = [totals[j * row.parts : (j + 1) * row.parts] for j in range(count)]
+        row.put_sums(each, row.at("%C", column))
         return []
 
     def in_turn() -> None:
@@ -98,8 +102,8 @@ def gemv_dot(registers: Registers, memories: tuple[DType, DType]) -> Module:
 
     # alone: one stream, columns long enough for it, and x stays in L1 beside them
     bytes_ = sum(memory_dtype(memory).itemsize for memory in memories)
-    above = f.sub("%depth", str(2 * _UNROLL * width))
-    most = GEMM.l1_bytes // 2 // bytes_ - 2 * _UNROLL * width
+    above = f.sub("%depth", str(_UNROLL * width))
+    most = GEMM.l1_bytes // 2 // bytes_ - _UNROLL * width
     alone = e.let(f"icmp ule i64 {above}, {most}")
     alone = e.let(f"and i1 {alone}, {e.let('icmp eq i64 %bs, %depth')}")
     e.branch(alone, in_turn)
@@ -124,12 +128,13 @@ def _by_rows(row: _Row) -> None:
     """Sums of some rows at a time, each for as long as it goes, with totals in scratch."""
     f, e, registers = row.f, row.f.e, row.registers
     totals = f.scratch("totals", scalar_type(row.long), str(_SUMS_COLUMNS))
-    zero = "zeroinitializer"
+    partials = f.scratch("partials", row.inner, str(_SUMS_COLUMNS))
+    zero, kind = "zeroinitializer", vector_of(registers)
 
     def places(step: str) -> list[str]:
         parts = [f.add(step, str(p * registers.width // row.parts)) for p in range(row.parts)]
-        kind = scalar_type(row.long)
-        return [e.let(f"getelementptr {kind}, ptr {totals}, i64 {p}") for p in parts]
+        long = scalar_type(row.long)
+        return [e.let(f"getelementptr {long}, ptr {totals}, i64 {p}") for p in parts]
 
     def known(step: str) -> list[str]:
         return [e.let(f"load {row.wide}, ptr {place}") for place in places(step)]
@@ -154,24 +159,32 @@ def _by_rows(row: _Row) -> None:
             return row.at("%B", f.add(column, f.mul(k, "%bs")), 1)
 
         def rows(k: str, _: list[str]) -> list[str]:
-            steps = [f.add(k, str(i)) for i in range(_ROWS)]
+            for first in range(0, _ROWS, _ROWS_AT_ONCE):
+                group(k, range(first, min(first + _ROWS_AT_ONCE, _ROWS)))
+            return []
+
+        def group(k: str, which: range) -> None:
+            steps = [f.add(k, str(i)) for i in which]
             spread = [row.spread(step) for step in steps]
             sources = [source(step) for step in steps]
 
             def vector(step: str) -> None:
-                total = zero
+                partial = e.let(f"getelementptr {row.inner}, ptr {partials}, i64 {step}")
+                total = e.let(f"load {kind}, ptr {partial}") if which.start else zero
                 for x, memory in zip(spread, sources, strict=True):
                     total = product(x, memory, step, total)
-                flush(step, total)
+                if which.stop == _ROWS:
+                    flush(step, total)
+                else:
+                    e.line(f"store {kind} {total}, ptr {partial}")
 
             f.lanes(0, "0", count, [], vector)
-            return []
 
         def rest(step: str) -> None:
             def one(k: str, now: list[str]) -> list[str]:
                 return [product(row.spread(k), source(k), step, now[0])]
 
-            flush(step, *e.loop(last, "%depth", 1, [(vector_of(registers), zero)], one))
+            flush(step, *e.loop(last, "%depth", 1, [(kind, zero)], one))
 
         def finish(step: str) -> None:
             row.put_row(row.narrowed(known(step)), row.at(goal, step))
@@ -319,21 +332,33 @@ class _Row:
         e.branch("%first", lambda: store(total))
         e.branch(e.let("xor i1 %first, true"), lambda: store(added()))
 
-    def put_sum(self, parts: list[str], goal: str) -> None:
-        """The sum of all lanes, put at a place or added to what is there."""
-        e, lanes = self.f.e, self.lanes
-        total = parts[0] if self.parts == 1 else self.added(*parts)
-        while lanes > 1:  # the upper half onto the lower one
-            picks = [*range(lanes // 2, lanes), *[0] * (self.lanes - lanes // 2)]
-            total = self.added(total, e.let(shuffle(total, "poison", self.wide, picks)))
-            lanes //= 2
-        one = e.let(f"extractelement {self.wide} {total}, i64 0")
-        known = e.let(f"load {self.inner}, ptr {goal}, align 1")
+    def put_sums(self, columns: list[list[str]], goal: str) -> None:
+        """The sums of all lanes of columns beside each other, put at a place or added to it."""
+        e, size, each, dtype = self.f.e, self.lanes, self.lanes, scalar_type(self.long)
+        totals = [parts[0] if self.parts == 1 else self.added(*parts) for parts in columns]
+        while each > 1:  # of a column: the upper half onto the lower one, of two vectors at once
+            kind = f"<{size} x {dtype}>"
+            pairs = [totals[n : n + 2] for n in range(0, len(totals), 2)]
+            reach, half = size * len(pairs[0]), each // 2
+            lower = [lane for lane in range(reach) if lane % each < half]
+            size, totals = len(lower), []
+            for pair in pairs:
+                one, other = pair[0], pair[1] if pair[1:] else "poison"
+                parts = [e.let(shuffle(one, other, kind, [lane + more for lane in lower]))
+                         for more in (0, half)]  # fmt: skip
+                totals.append(self.added(parts[0], parts[1], f"<{size} x {dtype}>"))
+            each = half
+        for n, total in enumerate(totals):
+            self.put_columns(total, size, self.at(goal, str(n * size)))
+
+    def put_columns(self, total: str, count: int, goal: str) -> None:
+        """The sums of some columns."""
+        e, kind = self.f.e, f"<{count} x {self.inner}>"
         if self.parts > 1:
-            one = e.let(f"fptrunc double {one} to {self.inner}")
-        more = self.added(known, one, self.inner)
-        found = e.let(f"select i1 %first, {self.inner} {one}, {self.inner} {more}")
-        e.line(f"store {self.inner} {found}, ptr {goal}, align 1")
+            total = e.let(f"fptrunc <{count} x double> {total} to {kind}")
+        known = e.let(f"load {kind}, ptr {goal}, align 1")
+        found = e.let(f"select i1 %first, {kind} {total}, {kind} {self.added(known, total, kind)}")
+        e.line(f"store {kind} {found}, ptr {goal}, align 1")
 
     def module(self, stem: str) -> Module:
         """The function as a module."""
