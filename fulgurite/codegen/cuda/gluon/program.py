@@ -199,7 +199,13 @@ class GluonProgram(StreamProgram):
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
         text = super()._expression(node, values, scope)
-        return self._at_edges(node.src[0], values[1], text, scope) if node.op is WHERE else text
+        if node.op is not WHERE:
+            return text
+        plain = values[1]
+        if not self.free[node.src[1]] & {self.m, self.n}:  # Triton 3.6 gives a number no layout
+            shape, kind = self._shape(frozenset(self.dims)), type_name(node.dtype)
+            plain = f"gl.full({shape}, {plain}, {kind}, layout={self._layout()})"
+        return self._at_edges(node.src[0], plain, text, scope)
 
     def _at_edges(self, condition: Node, plain: str, masked: str, scope: Scope) -> str:
         """What is masked, in blocks that are not all on one side of a mask; else as it is."""
