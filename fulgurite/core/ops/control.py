@@ -287,12 +287,17 @@ class _StepGradient:
         of = [roots[i] for i in self.seeds]
         parts = gradients(of, [leaves[i] for i in asked], list(self.seeds.values()))
         self.share = {i: part for i, part in zip(asked, parts, strict=True) if part is not None}
-        shares = {i: self.share[i] for i in found.invariants if i in self.share}
-        self.rows = [i for i in found.rows if i in self.share]
-        self.given = [self.share[i] for i in self.rows]
-        # of an invariant the sum that is folded after the loop, over all steps at once
-        self.later = {i: fold for i, part in shares.items() if (fold := self.outer_product(part))}
-        self.totals = {i: _wide(part) for i, part in shares.items() if i not in self.later}
+        self.add_up()
+
+    def add_up(self) -> None:
+        """Settle what each step gives, and where the shares of invariants are added up."""
+        found, share = self.found, self.share
+        self.rows = [i for i in found.rows if i in share]
+        self.given = [share[i] for i in self.rows]
+        fixed = [i for i in found.invariants if i in share]
+        products = {i: self.outer_product(share[i]) for i in fixed}
+        self.later = {i: fold for i, fold in products.items() if fold is not None}  # after the loop
+        self.totals = {i: _wide(share[i]) for i in fixed if i not in self.later}  # in each step
 
     def outer_product(self, part: Node) -> Node | None:
         """The contraction that a share is, if its factors are kept for all steps anyway and reading
