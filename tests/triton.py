@@ -3,8 +3,8 @@
 In: versions, or none for the oldest (pyproject.toml's). Out: what does not compile, and 1 if there
 is any. No GPU is needed: a text is compiled ahead of time for compute capability 9.0. Run it with
 `make test-triton`; the environment is kept in .venv/triton for the next time. The steps are those
-of `bench/steps.py` in full size (ResNet-50 and GPT-2 small), because tiles follow from sizes; beside
-them, attention with masks that are written in other ways.
+of `bench/steps.py` in full size (ResNet-50 and GPT-2 small), because tiles follow from sizes;
+beside them, attention with masks that are written in other ways.
 """
 
 from __future__ import annotations
