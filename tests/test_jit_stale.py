@@ -204,6 +204,14 @@ def _module_by_name() -> Holding:
     return (lambda x: x * sys.modules["settings_by_name"].s), lambda: setattr(module, "s", 7)
 
 
+def _callable_of_a_module_without_a_file() -> Holding:
+    module: Any = types.ModuleType("made_by_a_test")
+    sys.modules["made_by_a_test"] = module
+    text = "class Scale:\n    s = 2\n    def __call__(self, x): return x * self.s\nscale = Scale()"
+    exec(text, module.__dict__)
+    return (lambda x: module.scale(x)), lambda: setattr(module.scale, "s", 7)
+
+
 def _enum() -> Holding:
     scales: dict[Any, int] = {}
 
@@ -283,7 +291,8 @@ HOLDINGS = [
     _proxy, _bound_method, _bound_wrapper, _bound_array, _view, _bytes, _c_value, _thread_local,
     _event, _weak, _in_a_set, _a_key, _set_of_another_type, _float_of_a_class,
     _text_with_an_attribute, _path, _attrgetter, _renamed_getattr, _format, _missing_attribute,
-    _attribute_of_a_function, _attribute_of_a_module, _module_by_name, _enum, _hidden_by_a_subclass,
+    _attribute_of_a_function, _attribute_of_a_module, _module_by_name,
+    _callable_of_a_module_without_a_file, _enum, _hidden_by_a_subclass,
     _method_hidden_by_a_subclass, _dunder, _metaclass, _other_bases, _function_of_ours,
 ]  # fmt: skip
 

@@ -124,6 +124,7 @@ class Op:
     check: Callable[[Node], str | None] = (
         nothing_wrong  # what is wrong with a node, for the verifier
     )
+    sizes: slice | None = None  # the part of its argument that may be sizes; the rest is axes, ...
     levels: frozenset[str] = TENSOR
     llvm: Mapping[str, str] = field(default_factory=dict)  # spelling by kind of dtype
     triton: str = ""

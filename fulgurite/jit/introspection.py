@@ -54,9 +54,10 @@ def place_of_module(name: str) -> str:
     if name.partition(".")[0] in sys.builtin_module_names or name == "builtins":
         return "standard"
     module = sys.modules.get(name)
-    if module is None:
-        return "user"
-    return _place(name, getattr(module, "__file__", None))
+    file = getattr(module, "__file__", None)
+    if file is None and getattr(module, "__spec__", None) is None:
+        return "user"  # made by a program, not found by an import
+    return _place(name, file)
 
 
 def place_of_function(function: types.FunctionType) -> str:

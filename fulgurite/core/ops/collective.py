@@ -471,6 +471,7 @@ START = Op(
 WAIT = Op(
     name="wait_all_reduce", family="collective", doc="what a sum over ranks gives", arity=1,
     dtype=None, numpy=_wait_numpy, shape=lambda node: shape_of(node.arg, node.src), cost=1000,
+    sizes=slice(None),
 )  # fmt: skip
 LAYOUT_OPS = frozenset({LOCAL, UNSHARD, SHARD})
 EXCHANGES = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV})

@@ -506,7 +506,7 @@ def _sum(a: Node | None, b: Node | None, like: Node) -> Node:
 LOOP = Op(
     name="loop", family="control", doc="a result of a body that is run step by step", arity=None,
     dtype=None, numpy=_numpy, shape=_loop_shape, grad=_loop_grad, batch=_loop_batch,
-    tangent=_loop_tangent, check=_loop_check, siblings=_siblings, cost=1000,
+    tangent=_loop_tangent, check=_loop_check, siblings=_siblings, cost=1000, sizes=slice(4, 5),
 )  # fmt: skip
 
 

@@ -229,7 +229,7 @@ def _custom_check(node: Node) -> str | None:
 CUSTOM = Op(
     name="custom", family="effect", doc="a host function applied to arrays", arity=None, dtype=None,
     numpy=_custom_numpy, shape=lambda node: shape_of(node.arg[2], node.src), grad=_custom_grad,
-    batch=_custom_batch, cost=1000, check=_custom_check,
+    batch=_custom_batch, cost=1000, check=_custom_check, sizes=slice(2, 3),
 )  # fmt: skip
 
 
@@ -307,6 +307,6 @@ CALL = Op(
     name="call", family="effect", doc="a result of a user's code applied to arrays", arity=None,
     dtype=None, numpy=lambda node, *arrays: call_values(node, arrays)[node.arg[0]],
     shape=lambda node: shape_of(node.arg[4][node.arg[0]][0], node.src), grad=_call_grad,
-    batch=_call_batch, siblings=call_siblings, cost=1000, check=_call_check,
+    batch=_call_batch, siblings=call_siblings, cost=1000, check=_call_check, sizes=slice(4, 5),
 )  # fmt: skip
 HOSTS = frozenset({CUSTOM, CALL})

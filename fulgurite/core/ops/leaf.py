@@ -158,6 +158,7 @@ IOTA = Op(
     name="iota", family="leaf", doc="0, 1, 2, ... along an axis", arity=0, dtype=None,
     numpy=_iota_numpy, shape=_dims_shape(1), check=_iota_check,
     interval=lambda node, _: (0, max(0, upper(node.shape[node.arg[0]]) - 1)), cost=0,
+    sizes=slice(1, 2),
 )  # fmt: skip
 BUFFER = Op(
     name="buffer", family="leaf", doc="memory with an identity and a device", arity=0,
@@ -172,7 +173,7 @@ PARAM = Op(
 VIEW = Op(
     name="view", family="leaf", doc="consecutive elements of a buffer, without a copy", arity=1,
     numpy=_view_numpy, shape=lambda node: node.arg[1], grad=_view_grad, batch=_view_batch,
-    check=_view_check, interval=lambda node, bounds: bounds[0], cost=0,
+    check=_view_check, interval=lambda node, bounds: bounds[0], cost=0, sizes=slice(None),
 )  # fmt: skip
 BIND = Op(
     name="bind", family="leaf", doc="a variable with its value in this graph", arity=1, kinds="iu",

@@ -273,13 +273,13 @@ RESHAPE = Op(
     name="reshape", family="movement", doc="the elements in order, in another shape", arity=1,
     numpy=lambda node, a, *_: a.reshape(_concrete(node.shape)), shape=_arg_shape,
     grad=lambda g, y, a, *_: (reshape(g, a.shape),), check=_reshape_check, interval=_same_bounds,
-    batch=lambda y, src: reshape(src[0], (src[0].shape[0], *y.shape)), cost=0,
+    batch=lambda y, src: reshape(src[0], (src[0].shape[0], *y.shape)), cost=0, sizes=slice(None),
 )  # fmt: skip
 EXPAND = Op(
     name="expand", family="movement", doc="dimensions of size 1 repeated", arity=1,
     numpy=lambda node, a, *_: np.broadcast_to(a, _concrete(node.shape)), shape=_arg_shape,
     grad=_expand_grad, check=_expand_check, interval=_same_bounds,
-    batch=lambda y, src: expand(src[0], (src[0].shape[0], *y.shape)), cost=0,
+    batch=lambda y, src: expand(src[0], (src[0].shape[0], *y.shape)), cost=0, sizes=slice(None),
 )  # fmt: skip
 PERMUTE = Op(
     name="permute", family="movement", doc="the dimensions in another order", arity=1,
@@ -291,13 +291,13 @@ PAD = Op(
     name="pad", family="movement", doc="zeros before and after each dimension", arity=1,
     numpy=lambda node, a, *_: _pad_numpy(node, a), shape=_pad_shape, grad=_pad_grad,
     batch=lambda y, src: pad(src[0], [(0, 0), *pairs(y)]), check=_pad_check,
-    interval=_with_zero, cost=0,
+    interval=_with_zero, cost=0, sizes=slice(None),
 )  # fmt: skip
 SHRINK = Op(
     name="shrink", family="movement", doc="the part from start to stop of each dimension", arity=1,
     numpy=lambda node, a, *_: a[_cut(pairs(node))], shape=_shrink_shape, grad=_shrink_grad,
     batch=lambda y, src: shrink(src[0], [(0, src[0].shape[0]), *pairs(y)]),
-    check=_shrink_check, interval=_same_bounds, cost=0,
+    check=_shrink_check, interval=_same_bounds, cost=0, sizes=slice(None),
 )  # fmt: skip
 FLIP = Op(
     name="flip", family="movement", doc="some dimensions backwards", arity=1,
@@ -309,9 +309,10 @@ WINDOW = Op(
     name="window", family="movement", doc="sliding windows along an axis, their own axis last",
     arity=1, numpy=_window_numpy, shape=_window_shape, grad=_window_grad, check=_window_check,
     batch=lambda y, src: window(src[0], y.arg[0] + 1, *y.arg[1:]), interval=_same_bounds, cost=0,
+    sizes=slice(1, None),
 )  # fmt: skip
 UNWINDOW = Op(
     name="unwindow", family="movement", doc="windows added up where they overlap", arity=1,
     kinds="iufc", numpy=lambda node, a, *_: _unwindow_numpy(node, a), shape=_unwindow_shape,
-    grad=_unwindow_grad, batch=_unwindow_batch, check=_unwindow_check,
+    grad=_unwindow_grad, batch=_unwindow_batch, check=_unwindow_check, sizes=slice(1, None),
 )  # fmt: skip

@@ -74,5 +74,5 @@ RANDOM = Op(
     name="random", family="random", doc="uniform bits from a key and a counter", arity=2, kinds="u",
     dtype=lambda src, arg: uint32, numpy=_random_numpy, shape=_random_shape, check=_random_check,
     grad=lambda g, y, *src: tuple(None for _ in src), cost=40,
-    batch=lambda y, src: random_bits(src[0], src[1], shape_of(y.arg, y.src)),
+    batch=lambda y, src: random_bits(src[0], src[1], shape_of(y.arg, y.src)), sizes=slice(None),
 )  # fmt: skip

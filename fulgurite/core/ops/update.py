@@ -89,5 +89,5 @@ def _update_interval(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
 UPDATE = Op(
     name="update", family="indexing", doc="a copy with a box of places replaced", arity=None,
     numpy=_update_numpy, check=_update_check, grad=_update_grad, batch=_update_batch,
-    interval=_update_interval, cost=2,
+    interval=_update_interval, cost=2, sizes=slice(None),
 )  # fmt: skip

@@ -50,9 +50,13 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 class _Mode(threading.local):
-    """How this thread compares sizes: with guards, unless any answer is right."""
+    """How this thread compares sizes: with guards, unless any answer is right.
 
-    free = False
+    It is about traces that are there: an interrupt may leave it as it was amid costs, and a plan
+    that is made afterwards, of another trace, must not go without guards.
+    """
+
+    before = 0  # traces with a lower serial are compared freely
 
 
 MODE = _Mode()
@@ -61,11 +65,11 @@ MODE = _Mode()
 @contextmanager
 def choosing(free: bool = True) -> Iterator[None]:
     """While costs are compared: whatever is chosen is right for all sizes, so nothing is noted."""
-    before, MODE.free = MODE.free, free
+    outside, MODE.before = MODE.before, next(_serials) if free else 0
     try:
         yield
     finally:
-        MODE.free = before
+        MODE.before = outside
 
 
 class Trace:
@@ -93,6 +97,11 @@ class Trace:
         if dtype.is_integer:
             return size
         return size.pinned() if self.number is None else self.number(size).as_constant(dtype, shape)
+
+    @property
+    def is_free(self) -> bool:
+        """Are costs compared, so that nothing is noted?"""
+        return self.serial < MODE.before
 
     def variable(self, name: str) -> Any:
         """A variable as an int."""
@@ -158,10 +167,10 @@ class Trace:
             return answers.pop()
         if self.ragged and sign != "<" and sign != ">=" and is_remainder(difference):
             return sign in ("!=", ">")  # a tail of no elements is a tail
-        if (MODE.free or self.ragged) and sign in ("==", "!="):  # equal only where they always are
-            return sign == "!="
+        if (self.is_free or self.ragged) and sign in ("==", "!="):
+            return sign == "!="  # equal only where they always are
         holds = _COMPARE[sign](self.value(difference), 0)
-        if MODE.free:
+        if self.is_free:
             self.chosen = True
         else:
             self.note(difference, sign if holds else _OPPOSITE[sign])
@@ -219,7 +228,7 @@ class Trace:
     def pin(self, polynomial: Polynomial) -> int:
         """The value at the hints, which it must have from now on."""
         value = self.value(polynomial)
-        if not MODE.free:
+        if not self.is_free:
             self.note(added(polynomial, {(): value}, -1), "==")
         return value
 
@@ -352,7 +361,7 @@ class Sym:
     __floor__ = __ceil__ = __pos__ = __round__
 
     def __float__(self) -> float:
-        return float(self.value if MODE.free else self.pinned())
+        return float(self.value if self.trace.is_free else self.pinned())
 
     def bit_length(self) -> int:
         """Of its value, which it must have from now on."""
@@ -514,7 +523,7 @@ def _comparison(name: str, sign: str) -> None:
     def apply(self: Sym, other: Any) -> Any:
         if isinstance(other, int):
             other = other if type(other) in _WHOLE else operator.index(other)
-            if MODE.free:
+            if self.trace.is_free:
                 return self.trace.chose(self, other, sign)
             return self.trace.decide(added(self.polynomial, _poly(other), -1), sign)
         if isinstance(other, float):

@@ -142,7 +142,7 @@ def _changed(entry: Hashable, change: Any) -> Hashable:
         return "const", (entry[1][0], change(entry[1][1]))
     op, dtype, arg, *sources = entry
     sources = [(s[0], change(s[1])) if isinstance(s, tuple) else s for s in sources]
-    return op, dtype, (change(arg) if _has_sizes(op) else arg), *sources
+    return op, dtype, (arg if op.sizes is None else _resized(arg, op.sizes, change)), *sources
 
 
 def _whole(values: Structure, change: Any) -> Structure:
@@ -152,12 +152,10 @@ def _whole(values: Structure, change: Any) -> Structure:
 _WHOLE = {int}
 
 
-_NUMBERED = frozenset({"flip", "gather", "permute", "reduce", "scan", "scatter", "sort"})
-
-
-def _has_sizes(op: Any) -> bool:
-    """True if an op's argument may hold sizes: not axes, an order of derivatives, a dtype."""
-    return op.family != "elementwise" and op.name not in _NUMBERED
+def _resized(arg: Any, part: slice, change: Any) -> Any:
+    """An argument with the sizes in that part of it changed."""
+    begin, end, _ = part.indices(len(arg))
+    return arg[:begin] + change(arg[begin:end]) + arg[end:]
 
 
 class Fit:

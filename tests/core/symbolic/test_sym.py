@@ -108,3 +108,18 @@ def test_a_size_in_text_is_a_register() -> None:
     token = f"{n * 2}"
     assert token.startswith("%sym.") and str(n * 2) == token
     assert trace.sym(int(token.split(".")[2])).key == (n * 2).key
+
+
+def test_a_plan_after_an_interrupt_amid_costs_has_its_guards() -> None:
+    interrupted = choosing()
+    interrupted.__enter__()  # and is never left: that was interrupted too
+    try:
+        trace, (n,) = traced(n=4)
+        assert n == 4 and n < 9
+        known = guard_texts(trace)
+        assert known == ["2 <= n <= 8", "(-4 + n) == 0"] and not trace.chosen
+        with choosing():
+            assert n < 6 and trace.chosen
+        assert guard_texts(trace) == known
+    finally:
+        interrupted.__exit__(None, None, None)

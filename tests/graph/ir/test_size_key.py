@@ -9,6 +9,7 @@ import numpy as np
 import fulgurite as fg
 from fulgurite.core import build
 from fulgurite.core.node import Node
+from fulgurite.core.ops.leaf import iota
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.graph.ir.size_key import filled, fit, skeleton_of
 
@@ -30,12 +31,20 @@ def test_0_and_1_are_no_sizes_that_vary() -> None:
     assert one != two
 
 
-def test_axes_and_orders_are_no_sizes() -> None:
+def loop_result(x: fg.Tensor, number: int) -> Node:
+    init = tuple([x + n for n in range(4)])
+    carry, _ = fg.scan(lambda c, _: (tuple([a * 2 for a in c]), None), init, length=3)
+    return carry[number].node  # type: ignore[no-any-return]
+
+
+def test_axes_orders_and_numbers_of_results_are_no_sizes() -> None:
     x = fg.Tensor(np.zeros((4, 4, 4, 4), np.float32))
     made: list[Callable[[int], Node]] = [
         lambda k: build.polygamma(k, x.node), lambda k: fg.flip(x, (k,)).node,
         lambda k: fg.sort(x, k).node, lambda k: fg.cumulative_sum(x, axis=k).node,
         lambda k: fg.take(x, fg.Tensor([0, 3]), axis=k).node,
+        lambda k: fg.sliding_window_view(x, 3, axis=k).node, lambda k: iota((4, 4, 4, 4), k),
+        lambda k: loop_result(x, k),
     ]  # fmt: skip
     for graph in made:
         one, two = [skeleton_of(normalize([graph(k)]).structure)[0] for k in (2, 3)]

@@ -87,6 +87,33 @@ def test_orders_of_derivatives_do_not_vary_as_sizes_do(soon: None) -> None:
         np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
+def test_axes_of_windows_do_not_vary_as_sizes_do() -> None:
+    z = np.arange(6.0**5, dtype=np.float32).reshape((6,) * 5)
+    x = fg.Tensor(z)
+    for axis in (2, 3, 4):
+        want = np.lib.stride_tricks.sliding_window_view(z, 3, axis=axis).sum(axis=-1)
+        np.testing.assert_allclose(fg.sliding_window_view(x, 3, axis=axis).sum(axis=-1), want)
+
+
+def test_results_of_a_loop_that_are_read_apart_do_not_vary_as_sizes_do() -> None:
+    rng = np.random.default_rng(0)
+    rows, start, *weights = (
+        rng.standard_normal(shape) * 0.3 for shape in ((5, 3, 4), (3, 4), (4, 4), (4, 4), (4, 4))
+    )
+
+    def loss(*args: Any) -> Any:
+        rows, start, a, b, c = args
+        end, given = fg.scan(lambda h, x: (fg.tanh(x @ a + h @ b) @ c, h @ a), start, rows)
+        return end.sum() + (given * given).sum()
+
+    tensors = [fg.Tensor(array) for array in (rows, start, *weights)]
+    slopes = fg.grad(loss, argnums=(0, 1, 2, 3, 4))
+    together = slopes(*tensors)
+    fg.realize(*together)
+    for apart, known in zip(slopes(*tensors), together, strict=True):
+        np.testing.assert_allclose(apart.numpy(), known.numpy(), rtol=1e-12)
+
+
 def test_dynamic_off_compiles_for_each_size() -> None:
     before = misses()
     with fg.config(dynamic=False):
