@@ -353,6 +353,14 @@ def several(name: str, seeds: range, device: str, until: float) -> list[Any]:
     return found
 
 
+def keep_to_cores(number: Any, workers: int) -> None:
+    """Give this process its share of the cores: it compiles on as many as it has."""
+    with number.get_lock():
+        mine, number.value = number.value, number.value + 1
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[mine % workers :: workers] or cores)
+
+
 def main(arguments: Sequence[str]) -> int:
     """All families, or those that are named; 1 if anything is wrong."""
     given = dict([word.split("=") for word in arguments if "=" in word])
@@ -363,7 +371,9 @@ def main(arguments: Sequence[str]) -> int:
     chunks = [range(first, min(first + CHUNK, seed + shapes))
               for first in range(seed, seed + shapes, CHUNK)]  # fmt: skip
     bad, ran = 0, {name: list[float]() for name in names}
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    context = get_context("spawn")
+    shares = context.Value("i", 0), workers
+    with ProcessPoolExecutor(workers, context, keep_to_cores, shares) as pool:
         asked = [pool.submit(several, name, chunk, device, until)
                  for chunk in chunks for name in names]  # fmt: skip
         for answer in asked:
