@@ -8,7 +8,8 @@ graphs), `max` (max-autotune) and `jax` (jitted, state donated, channels last, c
 Printed for each: seconds of the first call, milliseconds of a step (median of rounds of many steps
 between two waits), peak memory, and losses, which are compared.
 `--table joined_sums=True` chooses our kernels by other numbers than `GpuTable` has.
-`--curve 200` prints losses of so many steps instead, of which the last ones' mean is compared;
+`--curve 200` prints losses of so many steps instead, of which the last ones' mean is compared, with
+`--rate 3e-5 --warm-up 20` by a rate that rises linearly in the first steps;
 `--tiny --device cpu` tries the script.
 """
 
@@ -35,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 Array = np.ndarray[Any, Any]
 BATCHES = 4  # that take turns
 RATES = {"resnet50": 0.02, "gpt2": 3e-4}
+WARM_UP = [0]  # steps in which the rate rises to that, last
 
 
 class Size(NamedTuple):
@@ -167,6 +169,13 @@ def our_optimizer(name: str, model: fg.nn.Module) -> Any:
 # --- what both systems get -----------------------------------------------------------------------
 
 
+def warm_up(name: str, optimizer: Any, number: int) -> None:
+    """Set the rate of a step, which rises linearly, if it was asked for."""
+    if number < WARM_UP[-1]:
+        for group in optimizer.param_groups:
+            group["lr"] = RATES[name] * (number + 1) / WARM_UP[-1]
+
+
 def batches(name: str, size: Size) -> Iterator[tuple[Array, Array]]:
     """Batches from a seed."""
     rng = np.random.default_rng(0)
@@ -222,6 +231,7 @@ def ours(name: str, size: Size, device: str) -> Made:
 
     def run(number: int) -> Any:
         with fg.config(device=device):
+            warm_up(name, optimizer, number)
             return step(*given[number % BATCHES])
 
     return run, fg.synchronize, lambda: fg.memory_stats(device=device)["peak"]
@@ -264,6 +274,7 @@ def torch_step(name: str, size: Size, device: str, how: str) -> Made:
     forward = torch.compile(loss_of, mode=modes[how]) if how in modes else loss_of
 
     def run(number: int) -> Any:
+        warm_up(name, optimizer, number)
         loss = forward(*given[number % BATCHES])
         loss.backward()
         optimizer.step()
@@ -385,6 +396,9 @@ def one(asked: argparse.Namespace) -> None:
         use_table(asked.table)
     if asked.rate:
         RATES[name] = asked.rate
+    WARM_UP.append(asked.warm_up)
+    if asked.warm_up and system == "jax":
+        raise SystemExit("its rate is compiled into the step: no warm-up")
     size, device = sizes[name], asked.device
     others = {"ours": ours, "jax": jax_step}
     if system in others:
@@ -419,6 +433,7 @@ def main() -> None:
     parser.add_argument("--branches", default="", help="branches of our graphs to try, as 1,4,8")
     parser.add_argument("--curve", type=int, default=0, help="losses of so many steps")
     parser.add_argument("--rate", type=float, default=0, help="learning rate of all (the model's)")
+    parser.add_argument("--warm-up", type=int, default=0, help="steps in which the rate rises")
     parser.add_argument("--table", default="", help="fields of GpuTable for ours, as a=1,b=True")
     parser.add_argument("--one", default="", help="model:system, in this process")
     asked = parser.parse_args()
@@ -458,6 +473,7 @@ def _made(
     command += ["--branches", asked.branches] if asked.branches else []
     command += ["--curve", str(asked.curve)] if asked.curve else []
     command += ["--rate", str(asked.rate)] if asked.rate else []
+    command += ["--warm-up", str(asked.warm_up)] if asked.warm_up else []
     command += ["--table", asked.table] if asked.table else []
     place = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:

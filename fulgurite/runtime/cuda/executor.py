@@ -79,8 +79,12 @@ class Segment:
         self.launches: list[LoadedLaunch] = []
         self.cells: list[list[tuple[str, Any]]] = []  # types and values of arguments
         self.uses: dict[Key, list[tuple[int, int, int]]] = {}  # launch, argument, offset
+        taken = dict(schedule.aliases)
+        self.over: int | None = None  # the first launch that writes over an input
         for number, item, kernel in items:
             slots = (*item.reads, *item.writes)
+            if self.over is None and any([slot in taken for slot in item.writes]):
+                self.over = len(self.launches)
             for launch in kernel.launches:
                 self._add(launch, slots)
                 self.items.append(number)
@@ -119,26 +123,44 @@ class Launches:
             self.arguments[launch].set(self.device.driver, place, value + offset)
             self.changed.add(launch)
 
-    def launch(self) -> None:
-        """Run the segment after all that was launched before."""
-        device, launches = self.device, self.segment.launches
+    def launch(self, run: Begun | Frame) -> None:
+        """Run the segment after all that was launched before.
+
+        The run has begun to write over inputs when something that does was launched, not before.
+        """
+        device, over = self.device, self.segment.over
         self.runs += 1
         if device.times is not None:
+            run.begun = run.begun or over is not None
             self._timed(device.times)
             return
-        if self.graph is None and (self.runs == 1 or len(launches) <= FEW):
-            for n, arguments in zip(launches, self.arguments, strict=True):
-                n.launch(device.driver, arguments, device.stream)
-            self.changed.clear()
-            return
+        try:
+            graph = self._ready()
+            if graph is not None:
+                begun, run.begun = run.begun, run.begun or over is not None
+                try:
+                    graph.launch(device.stream)
+                except cuda.CudaError:
+                    run.begun = begun
+                    raise
+                return
+        except cuda.CudaMemoryError:  # a graph takes memory of the GPU, which kernels do not
+            if self.graph is not None:
+                device.discard(self.graph)
+                self.graph = None
+        for number, n in enumerate(self.segment.launches):
+            run.begun = run.begun or number == over
+            n.launch(device.driver, self.arguments[number], device.stream)
+        self.changed.clear()
+
+    def _ready(self) -> cuda.Graph | None:
+        """A graph that knows of all that changed; None where kernels are launched one by one."""
         if self.graph is not None and not self._updated(self.graph):
-            device.discard(self.graph)
+            self.device.discard(self.graph)
             self.graph = None
-        if self.graph is None:
+        if self.graph is None and self.runs > 1 and len(self.segment.launches) > FEW:
             self._build()
-        graph = self.graph
-        assert graph is not None
-        graph.launch(device.stream)
+        return self.graph
 
     def _updated(self, graph: cuda.Graph) -> bool:
         """Tell a graph what changed; False if it must be built anew."""
@@ -211,7 +233,8 @@ class ErrorWords:
         )
 
     def __del__(self) -> None:
-        self.device.discard(self.pinned)
+        if "pinned" in vars(self):  # else there was no memory for them
+            self.device.discard(self.pinned)
 
 
 class Variables:
@@ -458,16 +481,14 @@ class CudaProgram:
         """One pass over a frame whose arguments are set."""
         self.device.enter()
         for number, step in enumerate(self.steps):
-            if number == self.over:
-                if self.deferred:
-                    frame.errors.check()
-                frame.begun = True
+            if number == self.over and self.deferred:
+                frame.errors.check()
             if isinstance(step, tuple):
                 self._host(step, frame, inputs, results, values)
             else:
                 part = frame.parts[number]
                 assert part is not None
-                part.launch()
+                part.launch(frame)
         self._unchecked = frame.errors if self.deferred else None
 
     _unchecked: ErrorWords | None = None
@@ -741,11 +762,12 @@ class CudaProgram:
         key = (*addresses, *fresh)
         arguments = frame.repeated.get(key)
         if arguments is not None and arguments.graphs and device.times is None and self.over < 0:
-            run.begun = True
             launch, stream = device.launch_graph, device.stream.handle
-            for graph in arguments.graphs:
+            for number, graph in enumerate(arguments.graphs):
+                run.begun = True  # before: an interrupt may come behind the launch
                 code = launch(graph, stream)
                 if code:
+                    run.begun = number > 0
                     raise device.driver.error("cuGraphLaunch", code)
             return
         if arguments is None:
@@ -760,9 +782,7 @@ class CudaProgram:
         for number, part in enumerate(arguments.parts):
             if number == self.over and self.deferred:
                 frame.errors.check()
-            if number >= self.over:
-                run.begun = True
-            part.launch()  # type: ignore[union-attr]
+            part.launch(run)  # type: ignore[union-attr]
         arguments.settle()
 
     def _arguments(self, frame: Frame, key: tuple[int, ...]) -> ArgumentSet:

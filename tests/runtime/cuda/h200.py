@@ -1,14 +1,16 @@
 """All that is worth knowing of the CUDA device on a GPU, in one run of a given length.
 
-`python3 tests/runtime/cuda/h200.py [seconds] [parts]` (140, all) from the repository's root. First,
-alone on the GPU, in the order of worth: `gluon` (Hopper's own forms of products and folds against
-float64 at random shapes), `tiles` (variants of kernels, timed: rows, products, folds), `functions`
-(short forms of functions, their largest errors), `cold` (first calls, the training step and its
-host time), `forms` (training steps with forms that are off, launch by launch too; decode; losses
-of 200 steps; 400 s at most), `copies` (batches beside steps), `profile`, `bench` (bench/cuda.py
-beside torch and JAX, short), `end` (a model's step with Hopper's forms on and off). Then side by
-side until time is up: `suites` (`-m cuda`), `fuzz` (graphs and programs), `train` (charlm and
-digits), `sanitize` (memcheck, racecheck, initcheck).
+`python3 tests/runtime/cuda/h200.py [seconds] [parts]` (140, all) from the repository's root; the
+commands of a lease are in docs/cuda.md. First, alone on the GPU, in the order of worth: `gluon`
+(Hopper's own forms of products and folds against float64 at random shapes), `tiles` (variants of
+kernels, timed: rows, products, folds), `functions` (short forms of functions, their largest
+errors), `cold` (first calls, the training step and its host time), `families` (every family of
+kernels against float64), `peers` (attention, products, losses and decoding beside torch; 570 s at
+most), `steps` (training steps beside torch and JAX, losses of 200 steps, launches; 590 s at most),
+`copies` (batches beside steps), `profile`, `bench` (bench/cuda.py beside torch and JAX, short),
+`end` (a model's step with Hopper's forms on and off). Then side by side until time is up: `suites`
+(`-m cuda`), `fuzz` (graphs and programs), `train` (charlm and digits), `sanitize` (memcheck,
+racecheck, initcheck).
 Every part is a process of its own with its own limit: none stops the others. What is printed is
 short; logs go to `$OUT` (or a folder that is named).
 """
@@ -210,28 +212,39 @@ def cold(until: float) -> None:
             say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 600))
 
 
-FORMS = (  # of plans, off and on
-    ("resnet50", "joined_maps=False"), ("resnet50", "joined_maps=True"),
-    ("resnet50", "compared_results=True"), ("gpt2", "joined_sums=False"),
-    ("gpt2", "joined_sums=True"),
-    ("gpt2", "joined_sums=True,joined_rows=2,joined_warps=16,joined_programs=2"),
+def families(until: float) -> None:
+    """Fifty random shapes of every family of kernels against float64."""
+    seconds = max(10, min(140, int(left(until)) - 15))
+    words = "shapes=50", f"seconds={seconds}", f"workers={max(1, CORES // 2)}"
+    command("families", 160, until, 2400, f"{CODEGEN}/families_on_gpu.py", *words)
+
+
+BESIDE_PEERS = (  # what is timed, words for `bench.hopper`, seconds at most
+    ("attention", "attention", 100), ("gradients", "gradients", 160),
+    ("variants", "variants --flex", 130), ("loss", "loss", 40),
+    ("row", "products --only 128x4096x4096 64x12288x4096 256x12288x4096", 25),
 )  # fmt: skip
 
 
-def forms(until: float) -> None:
-    """Training steps by tables: which of the forms that are off pay."""
-    for number, (model, fields) in enumerate(FORMS):
-        words = "--systems", "ours", "--limit", "45", "--table", fields
-        command(f"forms-{number} {fields}", 50, until, 200, "-m", "bench.steps", model, *words)
-    command("decode", 70, until, 900, "-m", "bench.decode", "--tokens", "200", "--rounds", "2")
-    plan = "-m", "tests.codegen.cuda.time_plan"
-    command("plan-gpt2", 60, until, 4500, *plan, "gpt2", "--rows", "34")
-    tables = "1x8x4x1,1x8x4x2,1x8x4x3,2x16x2x1,1x4x5x1"
-    joined = "--fields", "joined_sums=True", "--kinds", "REDUCE", "--rows", "6", "--tables", tables
-    command("plan-joined", 60, until, 4500, *plan, "gpt2", *joined)
-    command("plan-resnet50", 70, until, 6500, *plan, "resnet50", "--rows", "50")
-    curve = "--systems", "ours,torch", "--curve", "200", "--limit", "40"
-    command("curves", 85, until, 700, "-m", "bench.steps", "gpt2", *curve)
+def peers(until: float) -> None:
+    """Products, attention and losses beside cuBLAS, cuDNN and flex_attention; decoding."""
+    for name, words, limit in BESIDE_PEERS:
+        seconds = "--seconds", str(limit - 12)  # for the row that has begun by then
+        command(name, limit, until, 4500, "-m", "bench.hopper", *words.split(), *seconds)
+    command("decode", 100, until, 900, "-m", "bench.decode", "--tokens", "200", "--rounds", "2")
+
+
+def steps(until: float) -> None:
+    """Training steps beside torch, torch.compile and JAX; losses of 200 steps; launches."""
+    bench = "-m", "bench.steps"
+    command("steps", 330, until, 1800, *bench, "gpt2", "resnet50", "--limit", "90")
+    for name, rate in (("gpt2", "3e-5"), ("resnet50", "0.02")):
+        curve = "--systems", "ours,torch", "--curve", "200", "--limit", "45"
+        how = "--rate", rate, "--warm-up", "20"
+        command(f"curves of {name}", 70, until, 500, *bench, name, *curve, *how)
+    for name in ("gpt2", "resnet50"):
+        words = "tests.codegen.cuda.time_plan", name, "--rows", "40"
+        command(f"launches of {name}", 70, until, 5000, "-m", *words)
 
 
 def copies(until: float) -> None:
@@ -261,9 +274,9 @@ def end(until: float) -> None:
 
 
 ALONE = {
-    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold, "forms": forms,
-    "copies": copies,
-    "profile": profile, "bench": bench, "end": end,
+    "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold,
+    "families": families, "peers": peers, "steps": steps, "copies": copies, "profile": profile,
+    "bench": bench, "end": end,
 }  # fmt: skip
 CHAIN = "from fulgurite.runtime.cuda import executor; executor.BRANCHES = 1\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"

@@ -20,6 +20,8 @@ from fulgurite import nn, optim
 from fulgurite.codegen.cuda import generator
 from fulgurite.codegen.cuda.generator import CudaCodeGenerator
 from fulgurite.errors import BoundsError
+from fulgurite.graph.ir.registry import LostError
+from fulgurite.runtime.cuda import driver as cuda
 from fulgurite.runtime.cuda.executor import CudaProgram
 from fulgurite.runtime.cuda.memory import size_class
 from fulgurite.runtime.device import MemoryLimitError
@@ -353,6 +355,98 @@ def test_out_of_memory_at_every_allocation_of_a_step_leaves_every_tensor_as_it_w
             break
     assert met >= 3
     assert not np.array_equal(w.numpy(), before[0])
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_kernel_that_fails_behind_one_that_wrote_leaves_no_value_that_is_half_new(
+    library: ctypes.CDLL, after: int
+) -> None:
+    states = [fg.Tensor(np.full((n, 4096), n, np.float32)).realize() for n in (1, 2, 3, 4)]
+    more = fg.Tensor(np.ones(4096, np.float32)).realize()
+    before = [state.numpy().copy() for state in states]
+
+    def step() -> None:
+        for state in states:
+            state.assign(state - (state * more).sum(axis=1, keepdims=True))
+        fg.realize(*states)
+
+    fg.clear_caches()  # of graphs
+    library.fake_fail(b"cuLaunchKernel", after, 1)
+    with pytest.raises(cuda.CudaError, match="cuLaunchKernel"):
+        step()
+    library.fake_fail(b"", 0, 0)
+    met: set[str] = set()
+    for state, old in zip(states, before, strict=True):
+        try:
+            np.testing.assert_array_equal(state.numpy(), old - 4096 * old)
+        except LostError:
+            met.add("lost")
+        else:
+            met.add("new")  # it is computed when it is asked for
+    assert len(met) == 1
+
+
+def without_room(library: ctypes.CDLL, name: bytes) -> list[list[Any]]:
+    """The weights of four steps, the second of which has a call that fails for want of memory."""
+    fg.clear_caches()
+    training, found = Training(), []
+    for number in range(4):
+        library.fake_fail(name if number == 1 else b"", 0, 2)
+        training.jitted(training.x, training.y)
+        library.fake_fail(b"", 0, 0)
+        found.append(training.weights())
+    return found
+
+
+@pytest.mark.parametrize("name", ["cuGraphCreate", "cuGraphInstantiateWithFlags", "cuGraphLaunch"])
+def test_without_memory_for_a_graph_its_kernels_are_launched_one_by_one(
+    library: ctypes.CDLL, name: str
+) -> None:
+    want = without_room(library, b"")
+    launches = library.fake_count(b"launches")
+    found = without_room(library, name.encode())
+    assert library.fake_count(b"launches") > launches
+    for got, weights in zip(found, want, strict=True):
+        for a, b in zip(got, weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_without_pinned_memory_the_error_is_the_only_one(
+    library: ctypes.CDLL, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    fg.clear_caches()
+    x = fg.Tensor(np.arange(6, dtype=np.float32)).realize()
+    library.fake_fail(b"cuMemHostAlloc", 0, 2)
+    with pytest.raises(cuda.CudaMemoryError, match="cuMemHostAlloc"):
+        (x * 3.0 + 5.0).numpy()
+    library.fake_fail(b"", 0, 0)
+    gc.collect()
+    assert not ignored
+    assert (x * 3.0 + 5.0).tolist() == [5.0, 8.0, 11.0, 14.0, 17.0, 20.0]
+
+
+def test_a_graph_that_is_not_launched_has_written_over_nothing(library: ctypes.CDLL) -> None:
+    training = Training()
+    for _ in range(4):  # from here on a step is a look-up and a launch
+        training.jitted(training.x, training.y)
+    before = training.weights()
+    for name in ("cuGraphLaunch", "cuGraphInstantiateWithFlags"):
+        if name != "cuGraphLaunch":
+            training.x = fg.Tensor(training.x.numpy() + 1.0)  # at an address of its own
+            training.jitted(training.x, training.y)
+            before = training.weights()
+        library.fake_fail(name.encode(), 0, 1)
+        try:
+            training.jitted(training.x, training.y)
+        except cuda.CudaError as problem:
+            assert name in str(problem)
+            for weights, old in zip(training.weights(), before, strict=True):
+                np.testing.assert_array_equal(weights, old)
+        else:
+            assert name != "cuGraphLaunch"
+        library.fake_fail(b"", 0, 0)
 
 
 def test_an_index_outside_its_axis_is_an_error_at_the_users_line() -> None:
