@@ -255,6 +255,9 @@ class Build:
             raise NeedsValueError(
                 "a number is needed inside a compiled loop", "run it step by step"
             )
+        if value.constant:  # the same at every call
+            value.know(value.tensor.numpy())
+            return self.read(value)
         self.dynamic = True
         return value.tensor.numpy()
 

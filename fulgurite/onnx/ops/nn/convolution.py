@@ -125,7 +125,7 @@ def _windows_of(
     groups, channels = op.int("group", 1), shape[1]
     if op.ints_of("kernel_shape") not in (None, [], size) or len(size) != len(shape) - 2:
         return None
-    plain = groups == 1 and inner == channels >= limits[0] and inner > 1
+    plain = groups == 1 and inner == channels >= limits[0]
     depthwise = groups == channels == outer and inner == 1 and prod(size) <= FORM.most_taps
     found = windows(op, shape[2:], size)
     space = found.counts(shape[2:])
@@ -266,9 +266,10 @@ def _rows_of_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Tensor |
     around = int(centre.reshape(()))
     if words and given.tensor.dtype is fg.int8:
         given, around = given.unsigned, around + 128
-    widths = [(0, 0), *found.pads, (0, -inner % 4 if words and inner > 1 else 0)]
+    alone = op.int("group", 1) > 1  # each channel has a window of its own
+    widths = [(0, 0), *found.pads, (0, -inner % 4 if words and not alone else 0)]
     given = replace(given, tensor=_around(given.tensor, widths, around))
-    if inner == 1:
+    if alone:
         return _depthwise_rows(op, given, w, found)
     return _plain_rows(op, given, w, found, found.counts(x.shape[2:]))
 
