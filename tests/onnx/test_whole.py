@@ -231,7 +231,7 @@ def test_a_picture_of_one_channel_is_multiplied_by_fours(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(convolution_module, "convolution", refused)
     x, w = hostile("uint8", 1, 1, 9, 11), hostile("int8", 16, 1, 3, 3)
-    weights = {"one": np.float32(1), "zx": np.uint8(7), "zw": np.int8(0), "w": w,
+    weights: dict[str, Any] = {"one": np.float32(1), "zx": np.uint8(7), "zw": np.int8(0), "w": w,
                "sy": np.float32(20), "zy": np.uint8(100)}  # fmt: skip
     nodes = [node("QLinearConv", "x one zx w one zw sy zy", "y")]
     total = real_convolution(x.astype(int) - 7, w.astype(int), (0, 0, 0, 0), 1, 1)
