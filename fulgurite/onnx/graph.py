@@ -27,6 +27,7 @@ from ..runtime.realize import value_node
 from ..tensor import Tensor
 from .errors import ModelError, NeedsValueError, UnsupportedError
 from .ops import ANY_SIZE, entry_of, find
+from .order import in_order
 from .proto import Attribute, Function, Graph, Model, Node, TensorData
 from .table import FOLDS, MICROSOFT, NEWEST, Call, Fold
 from .types import STRING, Kind
@@ -112,6 +113,7 @@ class Program:
         self.model, self.graph, self.files = model, model.graph, files
         self.name = name or "model.onnx"  # of the file
         self.numbers = {id(node): i for i, node in enumerate(model.graph.node, start=1)}
+        model.graph.node = in_order(model.graph.node)
         self.lines: dict[int, NamedLine] = {}  # by the identity of nodes
         self.opsets = versions(model.opset_import)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
@@ -255,6 +257,9 @@ class Build:
             raise NeedsValueError(
                 "a number is needed inside a compiled loop", "run it step by step"
             )
+        if value.constant:  # the same at every call
+            value.know(value.tensor.numpy())
+            return self.read(value)
         self.dynamic = True
         return value.tensor.numpy()
 

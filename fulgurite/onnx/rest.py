@@ -8,14 +8,15 @@ late nodes on its results: of a detector little more than the boxes that it supp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 import fulgurite as fg
 
 from .graph import Build
-from .proto import Graph, Node
+from .order import needed
+from .proto import Graph
 from .types import STRING
 from .values import Value
 
@@ -95,19 +96,9 @@ def _late(graph: Graph, read: AbstractSet[int]) -> tuple[set[int], set[str]]:
     late, made = set[int](), set[str]()
     names = {info.name for info in graph.output}
     for number, node in enumerate(graph.node):
-        needed = set(_needed(node))
-        if number in read or not made.isdisjoint(needed):
+        sources = set(needed(node))
+        if number in read or not made.isdisjoint(sources):
             late.add(number)
             made |= set(node.output)
-            names |= needed
+            names |= sources
     return late, names - made
-
-
-def _needed(node: Node) -> Iterator[str]:
-    """The names that a node reads, also in its subgraphs."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.g is not None else [])):
-            for inner in graph.node:
-                yield from _needed(inner)
-            yield from (info.name for info in graph.output)

@@ -76,3 +76,17 @@ def test_a_product_before_a_depthwise_convolution_turns_what_it_reads() -> None:
             np.asarray(loaded(x=x)["y"])
     names = [run.facts.name.split(":")[0] for run in profile.runs]
     assert names == ["contract", "contract", "reduce", "reduce", "contract"]
+
+
+def test_wide_windows_of_channels_that_are_neighbours_are_summed_in_one_go() -> None:
+    weights = {"w": RNG.standard_normal((32, 1, 7, 7)).astype(np.float32)}
+    nodes = [
+        node("Transpose", "x", "turned", perm=[0, 3, 1, 2]),
+        node("Conv", "turned w", "z", pads=[3] * 4, group=32),
+        node("Transpose", "z", "y", perm=[0, 2, 3, 1]),
+    ]
+    x = RNG.standard_normal((1, 20, 20, 32)).astype(np.float32)
+    ports = [port("x", "float32", x.shape)], [port("y", "float32")]
+    found = load(model(graph(nodes, *ports, weights)))(x)["y"].numpy()
+    wanted = convolution(x.transpose(0, 3, 1, 2), weights["w"], 1, 32).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)

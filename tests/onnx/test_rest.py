@@ -147,3 +147,24 @@ def suppressed(
                 taken.append(int(i))
         found += [[0, kind, i] for i in taken]
     return np.array(found, np.int64).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("made_by", ["Pow", "CumSum"])
+def test_a_shape_that_follows_from_constants_alone_builds_nothing_again(
+    built: list[str], made_by: str
+) -> None:
+    """A power is known on the host; of a sum so far, which is not, a tensor is computed."""
+    weights = {"n": np.array([16.0, 16.0], np.float32), "half": np.array(0.5, np.float32),
+               "steps": np.array([4, 0], np.int64), "zero": np.array(0, np.int64)}  # fmt: skip
+    shape = {
+        "Pow": [node("Pow", "n half", "side"), node("Cast", "side", "shape", to=7)],
+        "CumSum": [node("CumSum", "steps zero", "shape")],
+    }
+    nodes = [*shape[made_by], node("Reshape", "x shape", "square"), node("Tanh", "square", "y")]
+    ports = [port("x", "float32", (16,))], [port("y", "float32")]
+    loaded, x = load(model(graph_of(nodes, *ports, weights))), f(16)
+    np.testing.assert_allclose(loaded(x)["y"].numpy(), np.tanh(x).reshape(4, 4), rtol=1e-6)
+    built.clear()
+    y = f(16)
+    np.testing.assert_allclose(loaded(y)["y"].numpy(), np.tanh(y).reshape(4, 4), rtol=1e-6)
+    assert built == []

@@ -14,6 +14,8 @@ from fulgurite.core.ops.index import LOAD
 from fulgurite.core.passes import show
 from fulgurite.graph.ir.lower import IndexKernel
 from fulgurite.onnx import load
+from fulgurite.onnx.ops.nn import convolution as convolution_module
+from fulgurite.runtime.device import get_device
 from tests.onnx.models import graph, model, node, port
 
 Array = np.ndarray[Any, Any]
@@ -190,6 +192,7 @@ CONVOLUTIONS = [  # channels in and out, window, stride, pads before and after, 
     (20, 20, (3, 3), 1, (1, 1, 1, 1), True), (16, 16, (5, 5), 2, (2, 2, 2, 2), True),
     (33, 33, (3, 1), 1, (1, 0, 0, 0), True), (17, 17, (1, 4), 1, (0, 3, 0, 1), True),
     (16, 50, (3, 3), 1, (1, 1, 1, 1), False), (20, 16, (3, 4), 3, (0, 2, 1, 1), False),
+    (1, 32, (3, 3), 2, (0, 0, 0, 0), False), (1, 1, (3, 3), 1, (1, 1, 1, 1), True),
 ]  # fmt: skip
 
 
@@ -216,6 +219,25 @@ def test_quantised_convolutions_are_exact(one: Any, kinds: str, threads: int) ->
     with fg.config(tier="native", threads=threads):
         found = built(nodes, {"x": x}, weights, x_kind)
     np.testing.assert_array_equal(found, np.clip(real, ENDS[x_kind][0], ENDS[x_kind][-1]))
+
+
+def test_a_picture_of_one_channel_is_multiplied_by_fours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spectrum, or handwriting: three channels are added that have no weight."""
+    if not get_device("cpu").vnni_layout:
+        pytest.skip("no instruction multiplies bytes by fours")
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("whole numbers are multiplied one by one")
+
+    monkeypatch.setattr(convolution_module, "convolution", refused)
+    x, w = hostile("uint8", 1, 1, 9, 11), hostile("int8", 16, 1, 3, 3)
+    weights: dict[str, Any] = {"one": np.float32(1), "zx": np.uint8(7), "zw": np.int8(0), "w": w,
+               "sy": np.float32(20), "zy": np.uint8(100)}  # fmt: skip
+    nodes = [node("QLinearConv", "x one zx w one zw sy zy", "y")]
+    total = real_convolution(x.astype(int) - 7, w.astype(int), (0, 0, 0, 0), 1, 1)
+    want = np.clip(np.round(total.astype(np.float32) / 20) + 100, 0, 255)
+    with fg.config(device="cpu"):
+        np.testing.assert_array_equal(built(nodes, {"x": x}, weights, "uint8"), want)
 
 
 def test_weights_far_from_their_zero_are_multiplied_as_bytes() -> None:

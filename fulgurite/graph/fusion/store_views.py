@@ -19,7 +19,7 @@ from math import inf
 
 from ...core.node import Node, toposort
 from ...core.ops.effect import REMAT
-from ...core.ops.movement import PERMUTE, RESHAPE
+from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Cut, Extractor
 from ..ir.queries import is_contraction
@@ -57,7 +57,7 @@ def _views_inside(segment: Segment) -> list[Node]:
             found[node] = None
             stack += _parts(node)
             continue
-        if gathers and (_is_product(node) or (node.op is PERMUTE and node in reshaped)):
+        if gathers and (_is_product(node) or (node.op in (PERMUTE, EXPAND) and node in reshaped)):
             found[node] = None
         if node.op is RESHAPE:
             reshaped.add(node.src[0])

@@ -67,9 +67,10 @@ class _Ungrouping:
 
     def ungrouped(self, node: Node) -> _Split | Node | None:
         """A node with an axis split, or without the need to, or None if it stays as it is."""
-        found = _merged_repeats(node)
-        if found is not None:
-            return found
+        if node.op is RESHAPE:
+            found = _merged_repeats(node, self.known.get(node.src[0], node.src[0]))
+            if found is not None:
+                return found
         first = next((s for s in node.src if s in self.split), None)
         if first is None:
             summed = node.op is REDUCE and node.src[0] in self.known
@@ -94,11 +95,10 @@ class _Ungrouping:
         return replace(old, node=make(node.op, node.dtype, tuple(sources), node.arg))
 
 
-def _merged_repeats(node: Node) -> _Split | None:
+def _merged_repeats(node: Node, source: Node) -> _Split | None:
     """A reshape of which one axis is made of two, along one of which its source is repeated."""
-    if node.op is not RESHAPE or node.src[0].op is not EXPAND:
+    if source.op is not EXPAND:
         return None
-    source = node.src[0]
     shape, before = source.shape, source.src[0].shape
     if not all(isinstance(n, int) for n in (*shape, *node.shape)):
         return None

@@ -32,7 +32,7 @@ from ..transform.merge_axes import Line
 class DepthwiseForm:
     """What such sums are worth it for."""
 
-    most_taps: int = 25  # whose weights are in registers, or nearly
+    most_taps: int = 49  # whose weights are in registers, or in a cache next to them
     least_lanes: int = 8  # channels
     least_rows: int = 4  # places, for which weights are read once
 

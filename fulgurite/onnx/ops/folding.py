@@ -81,7 +81,12 @@ fold("Neg")(_plain(np.negative))
 fold("Abs")(_plain(np.abs))
 fold("Floor")(_plain(lambda a: np.floor(a).astype(a.dtype)))
 fold("Ceil")(_plain(lambda a: np.ceil(a).astype(a.dtype)))
+fold("Round")(_plain(lambda a: np.round(a).astype(a.dtype)))
 fold("Sqrt")(_plain(np.sqrt))
+fold("Reciprocal")(_plain(np.reciprocal))
+fold("Exp")(_plain(np.exp))
+fold("Log")(_plain(np.log))
+fold("Pow")(_plain(lambda a, b: np.power(a, b).astype(a.dtype)))
 fold("Range")(_plain(lambda a, b, c: np.arange(a.item(), b.item(), c.item()).astype(a.dtype)))
 
 

@@ -195,3 +195,18 @@ def test_a_picture_made_of_channels_is_stored_before_its_windows_are_multiplied(
     np.testing.assert_allclose(
         convolved(image).numpy(), convolved(plain).numpy(), rtol=1e-5, atol=1e-4
     )
+
+
+def test_a_picture_whose_pixels_are_repeated_is_stored_before_its_windows_are_multiplied() -> None:
+    weights, x = given(8, 16, 3, 3, seed=1), given(1, 16, 16, 16)
+
+    def convolved(x: fg.Tensor) -> fg.Tensor:
+        found: fg.Tensor = fg.nn.functional.conv2d(x, weights, padding=1)
+        return found
+
+    larger = fg.repeat(fg.repeat(x, 2, axis=3), 2, axis=2)
+    assert stored(convolved(larger)) == [(1, 16, 16, 2, 32)]
+    plain = fg.from_numpy(x.numpy().repeat(2, 2).repeat(2, 3))
+    np.testing.assert_allclose(
+        convolved(larger).numpy(), convolved(plain).numpy(), rtol=1e-5, atol=1e-4
+    )

@@ -113,3 +113,24 @@ def test_whatever_reads_what_was_repeated_is_the_same(seed: int) -> None:
         with fg.config(search=search, tier="native"):
             found.append(program().numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4)
+
+
+def test_layers_on_top_of_each_other_are_computed_once() -> None:
+    """Keys of the second layer are made of the first one's results as they are now."""
+    weights = [numbers(i, HEADS * SIZE, GROUPS * SIZE) for i in (2, 3)]
+
+    def layer(x: fg.Tensor) -> fg.Tensor:
+        q = x.reshape((BATCH, ROWS, HEADS, SIZE)).permute_dims((0, 2, 1, 3))
+        k, v = (
+            _expanded((x @ w).reshape((BATCH, ROWS, GROUPS, SIZE)).permute_dims((0, 2, 1, 3)))
+            for w in weights
+        )
+        mixed = fg.softmax(q @ k.mT * 0.25, axis=-1) @ v
+        return x + mixed.permute_dims((0, 2, 1, 3)).reshape(x.shape)
+
+    sink, _ = lowered(layer(layer(layer(numbers(1, BATCH, ROWS, HEADS * SIZE)))))
+    before, after = (
+        [n for n in toposort([s]) if n.op is REDUCE]
+        for s in (sink, ungroup_broadcast(sink, toposort([sink])))
+    )
+    assert len(after) == len(before)

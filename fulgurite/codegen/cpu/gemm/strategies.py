@@ -22,7 +22,7 @@ from ....kernel.contract.summation import in_chunks, is_tiny, k_block, k_chunks
 from ....kernel.contract.vnni import as_vnni
 from ..conv.direct import LOADS
 from ..target import Target
-from ..tiling import GEMM, WINDOW_RATES, WindowRates
+from ..tiling import CPU, GEMM, WINDOW_RATES, WindowRates
 from .microkernel import Registers
 from .plan import (
     Gemm,
@@ -232,7 +232,11 @@ class DirectDot(Strategy):
         return Tiles("dense", "direct", 1, columns, depth, depth, gemm.sums_in_place)
 
     def multiplication(self, gemm: Gemm) -> float:
-        return gemm.batch * gemm.columns * -(-gemm.steps // gemm.registers.width)
+        """Pieces of memory end where a window does, and the lanes of each result are added."""
+        assert gemm.right_view is not None
+        run = gemm.right_view.folded[-1][0]
+        pieces = gemm.steps // run * -(-run // gemm.registers.width)
+        return gemm.batch * gemm.columns * (pieces + CPU.loops.vector.reduce_rows)
 
 
 class Direct(Strategy):
@@ -241,7 +245,7 @@ class Direct(Strategy):
     kind = GemmKind.DIRECT
 
     def applies(self, gemm: Gemm) -> bool:
-        if not may_be_direct(gemm) or gemm.left_view is None or DIRECT_DOT.applies(gemm):
+        if not may_be_direct(gemm) or gemm.left_view is None:
             return False
         strided_rows = [step for size, step in gemm.left_view.own if size > 1]
         wide = gemm.columns >= gemm.target.lanes

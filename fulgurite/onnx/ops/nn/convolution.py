@@ -17,6 +17,7 @@ import fulgurite as fg
 
 from ....core.ops.indexing import GATHER
 from ....core.ops.movement import FLIP, PERMUTE
+from ....kernel.contract.depthwise import FORM
 from ....runtime.device import get_device
 from ....tensor import Tensor
 from ...errors import ModelError
@@ -31,7 +32,6 @@ CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
 MOVED = (PERMUTE, FLIP, GATHER)  # what is computed again for each window, unless it is stored
 FEW = 16  # windows, of all pictures together
 SMALL, SMALL_EACH = 196, 256  # places of a result whose channels go together
-TAPS = 25  # places of a window that are added one by one
 WIDE = 16  # channels that fill a vector
 EDGE_TIME = 3  # that a tap at an edge takes more than elsewhere
 COPY_TAPS = 9  # that take as long as to copy an element
@@ -125,8 +125,8 @@ def _windows_of(
     groups, channels = op.int("group", 1), shape[1]
     if op.ints_of("kernel_shape") not in (None, [], size) or len(size) != len(shape) - 2:
         return None
-    plain = groups == 1 and inner == channels >= limits[0] and inner > 1
-    depthwise = groups == channels == outer and inner == 1 and prod(size) <= TAPS
+    plain = groups == 1 and inner == channels >= limits[0]
+    depthwise = groups == channels == outer and inner == 1 and prod(size) <= FORM.most_taps
     found = windows(op, shape[2:], size)
     space = found.counts(shape[2:])
     most = (SMALL if plain else SMALL_EACH) if limits[1] is not None else prod(space)
@@ -266,9 +266,10 @@ def _rows_of_bytes(op: Call, x: Value, zero: Value | None, w: Whole) -> Tensor |
     around = int(centre.reshape(()))
     if words and given.tensor.dtype is fg.int8:
         given, around = given.unsigned, around + 128
-    widths = [(0, 0), *found.pads, (0, -inner % 4 if words and inner > 1 else 0)]
+    alone = op.int("group", 1) > 1  # each channel has a window of its own
+    widths = [(0, 0), *found.pads, (0, -inner % 4 if words and not alone else 0)]
     given = replace(given, tensor=_around(given.tensor, widths, around))
-    if inner == 1:
+    if alone:
         return _depthwise_rows(op, given, w, found)
     return _plain_rows(op, given, w, found, found.counts(x.shape[2:]))
 

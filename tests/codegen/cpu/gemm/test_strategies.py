@@ -209,6 +209,15 @@ def test_tiles_of_a_short_k_are_tall_where_they_are_narrow() -> None:
     assert narrow.rows >= 8 * wide.rows
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_windows_without_padding_have_lanes_along_rows_of_results(step: int) -> None:
+    image, weights = memory(2, 16, 28, 28), memory(16, 1, 3, 3)
+    for padding in (0, 1):
+        plan = plan_of(fg.conv2d(image, weights, None, step, padding, groups=16))
+        assert plan.kind is GemmKind.DIRECT
+    assert plan_of(weight_gradient(memory(16, 1, 3, 3))).kind is GemmKind.DIRECT_DOT
+
+
 def test_numbers_that_are_converted_are_packed_once() -> None:
     image, weights = memory(1, 16, 32, 32, dtype=np.float16), memory(16, 16, 3, 3, dtype=np.float16)
     assert plan_of(fg.conv2d(image, weights, padding=1)).kind is GemmKind.IMPLICIT

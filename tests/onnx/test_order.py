@@ -1,0 +1,33 @@
+"""Tests of onnx/order.py: nodes may stand in any order that the file has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fulgurite.onnx import load
+from fulgurite.onnx.errors import ModelError
+from tests.onnx.models import graph, model, node, port
+
+PORTS = [port("x", "float32", (4,))], [port("y", "float32")]
+X = np.linspace(-1, 1, 4, dtype=np.float32)
+
+
+def test_a_node_may_stand_before_those_that_make_what_it_reads() -> None:
+    nodes = [node("Add", "c b", "y"), node("Exp", "x", "a"), node("Tanh", "b", "c")]
+    nodes += [node("Neg", "a", "b")]
+    found = load(model(graph(nodes, *PORTS)))(X)["y"].numpy()
+    np.testing.assert_allclose(found, np.tanh(-np.exp(X)) - np.exp(X), rtol=1e-6)
+
+
+def test_nodes_on_a_circle_are_an_error() -> None:
+    nodes = [node("Add", "x b", "a"), node("Exp", "a", "b"), node("Neg", "b", "y")]
+    with pytest.raises(ModelError, match="there is no value"):
+        load(model(graph(nodes, *PORTS)))(X)
+
+
+def test_lines_are_places_in_the_file() -> None:
+    nodes = [node("MatMul", "a a", "y"), node("Reshape", "x x", "a")]
+    with pytest.raises(ModelError) as found:
+        load(model(graph(nodes, *PORTS)))(X)
+    assert "Reshape" in str(found.value)
