@@ -96,6 +96,7 @@ def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Tenso
     return take(wrap(node), np.repeat(np.arange(len(counts), dtype=np.int32), counts), place)
 
 
+@templated
 def tile(x: TensorLike, repetitions: int | Sequence[int]) -> Tensor:
     """x laid side by side, so many times along each dimension.
 
@@ -113,6 +114,7 @@ def tile(x: TensorLike, repetitions: int | Sequence[int]) -> Tensor:
     return wrap(build.reshape(wide, [sizes.mul(*pair) for pair in both]))
 
 
+@templated
 def unfold(x: TensorLike, axis: int, size: int, step: int = 1) -> Tensor:
     """Windows of `size` elements along an axis, `step` apart; the window's own axis comes last.
 
@@ -122,6 +124,7 @@ def unfold(x: TensorLike, axis: int, size: int, step: int = 1) -> Tensor:
     return wrap(build.window(node_of(x), axis, size, step))
 
 
+@templated
 def sliding_window_view(
     x: TensorLike, window_shape: int | Sequence[int], axis: Axis = None
 ) -> Tensor:
@@ -143,6 +146,7 @@ def sliding_window_view(
 # --- turning -------------------------------------------------------------------------------------
 
 
+@templated
 def rot90(x: TensorLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     """x turned k times by a quarter, from the first of two axes towards the second.
 
@@ -186,6 +190,7 @@ def fliplr(x: TensorLike) -> Tensor:
 # --- diagonals -----------------------------------------------------------------------------------
 
 
+@templated
 def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonal number `offset` of two dimensions, as the last dimension.
 
@@ -208,6 +213,7 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     return wrap(diagonal_of(build.shrink(node, cuts), first, second))
 
 
+@templated
 def diag(x: TensorLike, k: int = 0) -> Tensor:
     """Diagonal number k of a matrix, or the matrix that has these elements there.
 
@@ -225,6 +231,7 @@ def diag(x: TensorLike, k: int = 0) -> Tensor:
     return where(apply(EQ, row + k, column), wrap(rows), 0)
 
 
+@templated
 def trace(
     x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None
 ) -> Tensor:
@@ -236,6 +243,7 @@ def trace(
     return sum(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
+@templated
 def kron(x1: TensorLike, x2: TensorLike) -> Tensor:
     """Each element of x1 replaced by itself times x2.
 
