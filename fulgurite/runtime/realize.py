@@ -41,9 +41,8 @@ from ..graph.memory.in_place import Append, Donated
 from ..graph.tiny import are_tiny, is_tiny_as_built, whole
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
-from .donation import NOTHING, assigned_tensors, candidates, run_in_place
+from .donation import NOTHING, assigned_tensors, candidates, held_folds, run_in_place
 from .gc_pause import held_back
-from .held import held_folds
 from .host.evaluate import evaluate
 from .multi_device import bring
 from .plan import KERNELS, Plan, plan_of_host_step
@@ -466,7 +465,7 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         kept = held_with(shared, normal.extremes, has_tensor)
         shared, normal = _widened(shared, normal, kept, device)
     if len(normal.nodes) > _FEW_NODES and normal.folds and not normal.assigned:
-        kept = held_folds(shared, normal.nodes, normal.folds, has_tensor)
+        kept = held_folds(shared, normal.nodes, normal.folds)
         shared, normal = _widened(shared, normal, kept, device)
 
     def commit(buffers: Sequence[Node]) -> None:
