@@ -73,17 +73,13 @@ def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Tenso
     >>> fg.repeat(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([0, 2]), axis=0).tolist()
     [[3, 4], [3, 4]]
     """
+    if isinstance(repeats, int | Node):
+        return _spread(x, repeats, axis)
     node = node_of(x)
     if axis is None:
         node, axis = build.reshape(node, (sizes.prod(node.shape),)), 0
     place = build.as_axis(axis, node.ndim)
-    before, size, after = node.shape[:place], node.shape[place], node.shape[place + 1 :]
-    if isinstance(repeats, int | Node):
-        count = build.as_size(repeats)
-        spread = build.expand(
-            build.reshape(node, (*before, size, 1, *after)), (*before, size, count, *after)
-        )
-        return wrap(build.reshape(spread, (*before, sizes.mul(size, count), *after)))
+    size = node.shape[place]
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise ArgumentError("repeats are whole numbers at least 0", "give one, or one for each")
@@ -94,6 +90,20 @@ def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Tenso
             f"{counts.size} counts for {sizes.size_text(size)} elements", "give one for each"
         )
     return take(wrap(node), np.repeat(np.arange(len(counts), dtype=np.int32), counts), place)
+
+
+@templated
+def _spread(x: TensorLike, repeats: int | Node, axis: int | None) -> Tensor:
+    """Each element equally often."""
+    node = node_of(x)
+    if axis is None:
+        node, axis = build.reshape(node, (sizes.prod(node.shape),)), 0
+    place = build.as_axis(axis, node.ndim)
+    before, size, after = node.shape[:place], node.shape[place], node.shape[place + 1 :]
+    count = build.as_size(repeats)
+    thin = build.reshape(node, (*before, size, 1, *after))
+    spread = build.expand(thin, (*before, size, count, *after))
+    return wrap(build.reshape(spread, (*before, sizes.mul(size, count), *after)))
 
 
 @templated
