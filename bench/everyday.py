@@ -219,6 +219,252 @@ def places(fg: Any, torch: Any) -> Iterator[Row]:
               lambda a, b: np.searchsorted(a, b))  # fmt: skip
 
 
+def lines(fg: Any, torch: Any) -> Iterator[Row]:
+    """What is done to few numbers and to some: the host's cost, and kernels that end soon."""
+    for label, count in (("1K", 1000), ("100K", 100_000)):
+        x, y = normal(count), normal(count) + 3
+        same: dict[str, Call] = {
+            "a + b": lambda m, a, b: a + b, "2 * a": lambda m, a, b: 2 * a,
+            "a > 0": lambda m, a, b: a > 0, "a[a > 0]": lambda m, a, b: a[a > 0],
+            "where chain": lambda m, a, b: m.where(a < 0, a * 2, m.where(a < 1, b, a + b)),
+            "clip": lambda m, a, b: a.clip(-0.5, 0.5), "max": lambda m, a, b: a.max(),
+            "argmax": lambda m, a, b: a.argmax(), "cumsum": lambda m, a, b: m.cumsum(a, 0),
+            "norm": lambda m, a, b: (a * a).sum() ** 0.5, "roll": lambda m, a, b: m.roll(a, 1, 0),
+            "log1p": lambda m, a, b: m.log1p(abs(a)), "a ** b": lambda m, a, b: abs(a) ** b,
+        }  # fmt: skip
+        for name, call in same.items():
+            yield _alike(label, name, (x, y), call, fg, torch)
+        for name in ("any", "all"):
+            yield _alike(label, name, (x > -9,), lambda m, a, n=name: getattr(a, n)(), fg, torch)
+        yield Row(
+            label,
+            "var",
+            (x,),
+            lambda a: fg.var(a),
+            torch and (lambda a: torch.var(a, correction=0)),
+            lambda a: np.var(a),
+        )
+        yield Row(label, "median", (x,), lambda a: fg.median(a),
+                  torch and (lambda a: torch.quantile(a, 0.5)), lambda a: np.median(a))  # fmt: skip
+        yield Row(label, "histogram", (x,), lambda a: fg.histogram(a, 50, (-3.0, 3.0)).hist,
+                  torch and (lambda a: torch.histc(a, 50, -3, 3)))  # fmt: skip
+        yield Row(label, "sort", (x,), lambda a: fg.sort(a),
+                  torch and (lambda a: torch.sort(a)[0]), lambda a: np.sort(a))  # fmt: skip
+        yield Row(label, "unique", (np.round(x * 50),), lambda a: fg.unique_values(a),
+                  torch and (lambda a: torch.unique(a)), lambda a: np.unique(a))  # fmt: skip
+    bits = np.ones((10_000, 1000), bool)
+    for name in ("any", "all"):
+        yield _alike("10M", name, (bits,), lambda m, a, n=name: getattr(a, n)(), fg, torch)
+    yield _alike("10M", "a & b", (bits, bits), lambda m, a, b: a & b, fg, torch)
+
+
+def layers(fg: Any, torch: Any) -> Iterator[Row]:
+    """Layers and losses of small networks."""
+    f = torch.nn.functional if torch else None
+    image, rows, x = normal(8, 16, 28, 28), normal(32, 64), normal(100, 1000)
+    classes, scale = normal(256, dtype="int64") % 10, normal(64)
+
+    def row(name: str, arrays: tuple[np.ndarray, ...], call: Call, theirs: Call) -> Row:
+        """The same of fulgurite and of torch's functions."""
+        return Row("layers", name, arrays, call, f and theirs)
+
+    for shape, axis in (((33, 7), 0), ((33, 7), 1), ((1003, 97), 0), ((10_000, 10), 1)):
+        yield row(
+            f"softmax {axis} of {shape}",
+            (normal(*shape),),
+            lambda a, d=axis: fg.softmax(a, d),
+            lambda a, d=axis: f.softmax(a, d),
+        )
+    yield row("layer_norm 32x64", (rows, scale, scale), lambda a, b, c: fg.layer_norm(a, 64, b, c),
+              lambda a, b, c: f.layer_norm(a, (64,), b, c))  # fmt: skip
+    yield row("batch_norm in training", (image,),
+              lambda a: fg.batch_norm(a, training=True)[0],
+              lambda a: f.batch_norm(a, None, None, training=True))  # fmt: skip
+    for name, more in (("instance_norm", ()), ("group_norm", (4,))):
+        yield row(name, (image,), lambda a, n=name, o=more: getattr(fg, n)(a, *o),
+                  lambda a, n=name, o=more: getattr(f, n)(a, *o))  # fmt: skip
+    pools: dict[str, tuple[Any, ...]] = {
+        "max_pool2d": (3, 2, 1), "avg_pool2d": (3, 1), "adaptive_avg_pool2d": (7,),
+        "adaptive_max_pool2d": (5,),
+    }  # fmt: skip
+    for name, more in pools.items():
+        yield row(f"{name} {more}", (image,), lambda a, n=name, o=more: getattr(fg, n)(a, *o),
+                  lambda a, n=name, o=more: getattr(f, n)(a, *o))  # fmt: skip
+    for mode in ("bilinear", "nearest"):
+        yield row(f"interpolate {mode}", (image,),
+                  lambda a, m=mode: fg.interpolate(a, scale_factor=2, mode=m),
+                  lambda a, m=mode: f.interpolate(a, scale_factor=2, mode=m))  # fmt: skip
+    for mode, theirs in (("reflect", "reflect"), ("edge", "replicate"), ("wrap", "circular")):
+        yield row(f"pad {mode}", (image,),
+                  lambda a, m=mode: fg.pad(a, [(0, 0), (0, 0), (2, 2), (2, 2)], mode=m),
+                  lambda a, m=theirs: f.pad(a, (2, 2, 2, 2), mode=m))  # fmt: skip
+    convs: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
+        "conv1d": ((8, 16, 200), (32, 16, 5), 1),
+        "conv3d": ((2, 4, 12, 16, 16), (8, 4, 3, 3, 3), 1),
+        "conv2d": ((8, 16, 28, 28), (32, 16, 3, 3), 1),
+        "conv2d depthwise": ((8, 16, 28, 28), (16, 1, 3, 3), 16),
+    }  # fmt: skip
+    for name, (shape, window, groups) in convs.items():
+        yield row(f"small {name}", (normal(*shape), normal(*window)),
+                  lambda a, b, n=name[:6], g=groups: getattr(fg, n)(a, b, groups=g),
+                  lambda a, b, n=name[:6], g=groups: getattr(f, n)(a, b, groups=g))  # fmt: skip
+    yield row("log_softmax, nll_loss", (normal(256, 10), classes),
+              lambda a, b: fg.nll_loss(fg.log_softmax(a, 1), b),
+              lambda a, b: f.nll_loss(f.log_softmax(a, 1), b))  # fmt: skip
+    for name in ("binary_cross_entropy_with_logits", "huber_loss", "cosine_similarity"):
+        yield row(name, (x, np.abs(x) / 9), lambda a, b, n=name: getattr(fg, n)(a, b),
+                  lambda a, b, n=name: getattr(f, n)(a, b))  # fmt: skip
+    yield row("sum of embeddings", (normal(32, 20, dtype="int64"), x),
+              lambda i, a: a[i].sum(1), lambda i, a: f.embedding(i, a).sum(1))  # fmt: skip
+    yield row("small attention", (normal(4, 4, 32, 16),) * 3,
+              lambda q, k, v: fg.scaled_dot_product_attention(q, k, v),
+              lambda q, k, v: f.scaled_dot_product_attention(q, k, v))  # fmt: skip
+
+
+def algebra(fg: Any, torch: Any) -> Iterator[Row]:
+    """Small matrices: stacks of products, einsum, decompositions, distances."""
+    for n in (4, 16):
+        yield _alike("algebra", f"1000 products {n}x{n}", (normal(1000, n, n),) * 2,
+                     lambda m, a, b: a @ b, fg, torch)  # fmt: skip
+    for n in (10, 64):
+        yield _alike("algebra", f"{n}x{n}x{n}", (normal(n, n),) * 2, lambda m, a, b: a @ b, fg,
+                     torch)  # fmt: skip
+    yield _alike("algebra", "a.T @ a of 10000x10", (normal(10_000, 10),), lambda m, a: a.T @ a,
+                 fg, torch)  # fmt: skip
+    yield _alike("algebra", "einsum bij,bjk", (normal(32, 20, 30), normal(32, 30, 20)),
+                 lambda m, a, b: m.einsum("bij,bjk->bik", a, b), fg, torch)  # fmt: skip
+    yield _alike("algebra", "einsum ii", (normal(300, 300),), lambda m, a: m.einsum("ii->", a),
+                 fg, torch)  # fmt: skip
+    yield _alike("algebra", "distances by hand", (normal(200, 3), normal(300, 3)),
+                 lambda m, a, b: ((a[:, None] - b[None]) ** 2).sum(-1), fg, torch)  # fmt: skip
+    square = normal(20, 20)
+    positive = square @ square.T + 20 * np.eye(20, dtype=np.float32)
+    yield _alike("algebra", "solve 20", (positive, normal(20)),
+                 lambda m, a, b: m.linalg.solve(a, b), fg, torch)  # fmt: skip
+    for name in ("cholesky", "inv", "det"):
+        yield _alike("algebra", f"{name} 20", (positive / 20,),
+                     lambda m, a, n=name: getattr(m.linalg, n)(a), fg, torch)  # fmt: skip
+    for name in ("outer", "kron"):
+        part = normal(300) if name == "outer" else normal(20, 20)
+        yield _alike("algebra", f"small {name}", (part, part),
+                     lambda m, a, b, n=name: getattr(m, n)(a, b), fg, torch)  # fmt: skip
+    yield _alike("algebra", "tril 300", (normal(300, 300),), lambda m, a: m.tril(a), fg, torch)
+
+
+def numbers(fg: Any, torch: Any) -> Iterator[Row]:
+    """Other dtypes: halves, doubles, bytes, casts."""
+    wide, half = normal(100, 1000, dtype="float64"), normal(100, 1000).astype(np.float16)
+    same: dict[str, Call] = {
+        "exp": lambda m, a: m.exp(a), "tanh": lambda m, a: m.tanh(a),
+        "sum 1": lambda m, a: a.sum(1),
+        "a * a + a": lambda m, a: a * a + a, "log": lambda m, a: m.log(abs(a)),
+    }  # fmt: skip
+    for kind, array in (("float64", wide), ("float16", half)):
+        for name, call in same.items():
+            yield _alike("numbers", f"{kind} {name}", (array,), call, fg, torch)
+    for dtype in ("float16", "int32", "float64", "bool"):
+        yield Row("numbers", f"float32 to {dtype}", (normal(100, 1000),),
+                  lambda a, d=dtype: a.astype(d),
+                  torch and (lambda a, d=dtype: a.to(getattr(torch, d))),
+                  lambda a, d=dtype: a.astype(d))  # fmt: skip
+    picture = normal(3, 224, 224, dtype="uint8")
+    yield _alike("numbers", "uint8 // 2", (picture,), lambda m, a: a // 2, fg, torch)
+    yield _alike("numbers", "uint8 > 50", (picture,), lambda m, a: a > 50, fg, torch)
+    yield Row("numbers", "uint8 to a normal float", (picture, normal(3, 1, 1)),
+              lambda a, b: a.astype("float32") / 255 - b,
+              torch and (lambda a, b: a.float() / 255 - b),
+              lambda a, b: a.astype(np.float32) / np.float32(255) - b)  # fmt: skip
+
+
+def moves(fg: Any, torch: Any) -> Iterator[Row]:
+    """Places, scatters, and copies in another order, of 100,000 numbers or so."""
+    x, index, image = normal(100, 1000), normal(1000, dtype="int64"), normal(8, 16, 28, 28)
+    parts = tuple(normal(100, 200) for _ in range(5))
+    same: dict[str, Call] = {
+        "a[i]": lambda m, a, i: a[i],
+        "a[i, j]": lambda m, a, i: a[i, i],
+        "diff": lambda m, a, i: m.diff(a),
+        "isin": lambda m, a, i: m.isin(i, i[:50]),
+    }
+    for name, call in same.items():
+        yield _alike("moves", name, (x, index), call, fg, torch)
+    for order in ((0, 2, 3, 1), (1, 0, 2, 3), (3, 2, 1, 0)):
+        yield _alike("moves", f"permute {order}", (image,), lambda m, a, o=order: _whole(
+            m, a.transpose(o) if m is np else m.permute(a, o)), fg, torch)  # fmt: skip
+    yield _alike("moves", "concat of 5", parts,
+                 lambda m, *a: m.concatenate(a, 1) if m is np else m.concat(a, 1), fg,
+                 torch)  # fmt: skip
+    yield _alike("moves", "stack of 5", parts, lambda m, *a: m.stack(a, -1), fg, torch)
+    yield Row(
+        "moves",
+        "repeat",
+        (normal(1000),),
+        lambda a: fg.repeat(a, 10),
+        torch and (lambda a: torch.repeat_interleave(a, 10)),
+        lambda a: np.repeat(a, 10),
+    )
+    yield Row("moves", "take_along_axis", (x, np.argsort(x, 1)),
+              lambda a, i: fg.take_along_axis(a, i, 1),
+              torch and (lambda a, i: torch.take_along_dim(a, i, 1)),
+              lambda a, i: np.take_along_axis(a, i, 1))  # fmt: skip
+    yield Row("moves", "index_add", (normal(100, 64), index, normal(1000, 64)),
+              lambda a, i, b: fg.index_add(a, 0, i, b),
+              torch and (lambda a, i, b: a.index_add(0, i, b)))  # fmt: skip
+    yield Row("moves", "scatter_add", (normal(100), normal(10_000, dtype="int64"), normal(10_000)),
+              lambda a, i, b: fg.scatter_add(a, 0, i, b),
+              torch and (lambda a, i, b: a.scatter_add(0, i, b)))  # fmt: skip
+
+
+def programs(fg: Any, torch: Any) -> Iterator[Row]:
+    """Loops as people write them, in which Python looks at what was computed."""
+    x = normal(1000, 64)
+
+    def zeros(m: Any, *shape: int) -> Any:
+        return np.zeros(shape, np.float32) if m is np else m.zeros(shape)
+
+    def running(m: Any, a: Any) -> Any:
+        total = zeros(m, 64)
+        for k in range(50):
+            total = total + a[k]
+        return total
+
+    def looking(m: Any, a: Any) -> Any:
+        total = 0.0
+        for k in range(20):
+            total += float(a[k].sum())
+        return a[0] * 0 + total
+
+    def rows(m: Any, a: Any) -> Any:
+        out = zeros(m, 20, 64)
+        for k in range(20):
+            out[k] = a[k] * 2
+        return out
+
+    def masked(m: Any, a: Any) -> Any:
+        out = a + 0
+        out[out < 0] = 0
+        out[:, 3] += 1
+        out[::2, 1:5] = -1
+        return out
+
+    def kmeans(m: Any, a: Any) -> Any:
+        centres = a[:5]
+        for _ in range(5):
+            labels = m.argmin(((a[:, None] - centres[None]) ** 2).sum(-1), 1)
+            centres = m.stack([a[labels == k].mean(0) for k in range(5)])
+        return centres
+
+    def principal(m: Any, a: Any) -> Any:
+        centred, way = a - a.mean(0), zeros(m, 64) + 1
+        for _ in range(20):
+            way = centred.T @ (centred @ way)
+            way = way / (way * way).sum() ** 0.5
+        return abs(way)
+
+    for call in (running, looking, rows, masked, kmeans, principal):
+        yield _alike("programs", call.__name__, (x,), call, fg, torch)
+
+
 def _whole(module: Any, array: Any) -> Any:
     """A view in memory of its own."""
     return np.ascontiguousarray(array) if module is np else array.contiguous()
@@ -230,6 +476,12 @@ def _alike(
     """A row that all systems say alike; a function of the system's module and its arrays."""
     return Row(group, name, arrays, lambda *a: call(fg, *a),
                torch and (lambda *a: call(torch, *a)), lambda *a: call(np, *a))  # fmt: skip
+
+
+GROUPS = (
+    elementwise, reductions, products, pictures, places, lines, layers, algebra, numbers, moves,
+    programs,
+)  # fmt: skip
 
 
 def sweep(asked: argparse.Namespace) -> list[tuple[str, str, float, dict[str, float], str]]:
@@ -244,7 +496,7 @@ def sweep(asked: argparse.Namespace) -> list[tuple[str, str, float, dict[str, fl
         torch.set_num_threads(asked.threads)
         torch.set_grad_enabled(False)
     made = []
-    for rows in (elementwise, reductions, products, pictures, places):
+    for rows in GROUPS:
         for row in rows(fg, torch):
             text = f"{row.group} {row.name}"
             if asked.only and not any(o.lower() in text.lower() for o in asked.only):

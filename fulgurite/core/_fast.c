@@ -62,10 +62,11 @@ static PyTypeObject NodeFields, EntryFields, TensorFields;
     }
 /* --- what Python gives ------------------------------------------------------------------------ */
 #define GIVEN(X)                                                                                   \
-    X(Node) X(Entry) X(Fresh) X(Tensor) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site) X(wrap)      \
-    X(is_our_code) X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply)           \
-    X(flatten) X(add) X(sub) X(mul) X(div) X(CONST) X(float32) X(int32) X(ASSIGN) X(BIND)          \
-    X(BUFFER) X(DETACH) X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE) X(SCAN) X(SORT) X(detach)
+    X(Node) X(Entry) X(Fresh) X(Tensor) X(Parameter) X(ids) X(NOBODY) X(facts) X(kind_bit) X(site) \
+    X(wrap) X(is_our_code) X(is_recording) X(find_shape) X(find_device) X(find_watched) X(apply)   \
+    X(flatten) X(add) X(sub) X(mul) X(div) X(CONST) X(float32) X(float64) X(int32) X(int64)        \
+    X(uint8) X(ASSIGN) X(BIND) X(BUFFER) X(DETACH) X(OVERRIDE) X(UNWATCH) X(WATCH) X(REDUCE)       \
+    X(SCAN) X(SORT) X(detach)
 #define DECLARE(name) PyObject *name;
 static struct { GIVEN(DECLARE) } given;
 #define PLACE(name) {#name, &given.name},
@@ -86,7 +87,7 @@ static PyObject *m_adopt(PyObject *self, PyObject *args) {
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (!strcmp(places[i].name, name)) {
             PyTypeObject *base = !i ? &NodeFields : i < 3 ? &EntryFields : &TensorFields;
-            if (i < 4 && !(PyType_Check(thing) && PyType_IsSubtype((PyTypeObject *)thing, base)))
+            if (i < 5 && !(PyType_Check(thing) && PyType_IsSubtype((PyTypeObject *)thing, base)))
                 return fail(PyExc_TypeError, "such a class has other fields");
             Py_XSETREF(*places[i].place, Py_NewRef(thing));
         }
@@ -131,8 +132,7 @@ static int lean(PyObject *thing) {
 /* --- the table of live nodes: open addressing ------------------------------------------------- */
 static Node **table;
 static size_t mask, used, filled; /* `filled` counts the places of the dead, too */
-static unsigned long long changes;
-static long long last_id;
+static unsigned long long changes; static long long last_id;
 #define DEAD ((Node *)1)
 static int grow(void) {
     size_t size = 1024;
@@ -195,8 +195,7 @@ again:;
     return NULL;
 }
 /* Graphs come and go: memory of nodes is kept for the next, which the collector need not count. */
-static Node *idle[4096];
-static size_t idle_count;
+static Node *idle[4096]; static size_t idle_count;
 static void node_free(Node *node) {
     if (is_a((PyObject *)node, given.Node) && idle_count < 4096) idle[idle_count++] = node;
     else Py_TYPE(node)->tp_free(node);
@@ -428,8 +427,7 @@ static PyObject *m_entries_of(PyObject *self, PyObject *nodes) {
     return found;
 }
 /* --- origins ---------------------------------------------------------------------------------- */
-static _Thread_local PyObject *scopes, *here; /* NULL: none */
-static int origins_on = 1;
+static _Thread_local PyObject *scopes, *here; /* NULL: none */ static int origins_on = 1;
 static PyObject *m_surround(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count != 2 || !PyTuple_Check(args[0])) return fail(PyExc_TypeError, "scopes are a tuple");
     Py_XSETREF(scopes, SIZE(args[0]) ? Py_NewRef(args[0]) : NULL);
@@ -459,8 +457,7 @@ static PyObject *origin_of(PyObject *code, int instruction) {
 }
 static PyObject *m_capture(PyObject *self, PyObject *nothing) {
     if (!origins_on || here) return Py_NewRef(origins_on ? here : Py_None);
-    PyFrameObject *frame = PyEval_GetFrame();
-    Py_XINCREF(frame);
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
     while (frame) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame), *origin = NULL;
         long ours = facts_of(code, given.is_our_code);
@@ -524,15 +521,20 @@ static PyObject *of_equals(PyObject *op, PyObject *const *sources, Py_ssize_t co
     Py_XDECREF(shape), Py_XDECREF(its);
     return made;
 }
+static int is_number(PyObject *x) { return PyFloat_CheckExact(x) || PyLong_CheckExact(x); }
 /* A Python number as bits of a dtype; -1: it is for Python. */
 static long long bits_of(PyObject *number, PyObject *dtype) {
     int overflow = 0, whole = PyLong_CheckExact(number);
-    if (!whole && !PyFloat_CheckExact(number)) return -1;
+    if (!is_number(number)) return -1;
     long long count = whole ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
     if (overflow || count > INT32_MAX || count < INT32_MIN) return -1;
     if (dtype == given.int32) return whole ? (long long)(uint32_t)count : -1;
-    if (dtype != given.float32 || count > 1 << 24 || count < -(1 << 24)) return -1;
+    if (dtype == given.int64 || (dtype == given.uint8 && count < 256))
+        return whole && count >= 0 ? count : -1; /* bits are whole numbers from 0 */
     double value = whole ? (double)count : PyFloat_AS_DOUBLE(number);
+    long long image = (union { double number; long long image; }){value}.image;
+    if (dtype == given.float64) return value <= DBL_MAX && image >= 0 ? image : -1;
+    if (dtype != given.float32 || count > 1 << 24 || count < -(1 << 24)) return -1;
     if (!(value >= -FLT_MAX && value <= FLT_MAX)) return -1;
     return (union { float number; uint32_t image; }){(float)value}.image;
 }
@@ -552,14 +554,14 @@ static PyObject *constant_like(Node *node, PyObject *number) { /* NULL and no er
 }
 /* What `build.apply` does in the common cases; NULL and no error: it is for that. */
 static PyObject *apply(PyObject *op, PyObject *const *operands, Py_ssize_t count) {
-    if (count < 1 || count > 2 || !is_a(operands[0], given.Node)) return NULL;
-    if (!((Node *)operands[0])->src) return NULL;
-    if (count == 1 || is_a(operands[1], given.Node)) return of_equals(op, operands, count);
-    long facts = facts_of(op, given.facts);
-    if (facts < 0 || !(facts & (FIRST_DTYPE | LAST_DTYPE))) return NULL; /* a comparison */
-    PyObject *both[2] = {operands[0], constant_like((Node *)operands[0], operands[1])};
-    PyObject *made = both[1] ? of_equals(op, both, 2) : NULL;
-    Py_XDECREF(both[1]);
+    if (count < 1 || count > 2) return NULL;
+    int first = is_a(operands[0], given.Node), last = is_a(operands[count - 1], given.Node);
+    if (!(first || last) || !((Node *)operands[!first])->src) return NULL;
+    if (first && last) return of_equals(op, operands, count);
+    PyObject *number = constant_like((Node *)operands[!first], operands[first]);
+    PyObject *both[2] = {first ? operands[0] : number, first ? number : operands[1]};
+    PyObject *made = number ? of_equals(op, both, 2) : NULL;
+    Py_XDECREF(number);
     return made;
 }
 static PyObject *m_apply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -657,9 +659,10 @@ static PyObject *m_replay(PyObject *self, PyObject *const *args, Py_ssize_t coun
     Py_XDECREF(nodes);
     return last || PyErr_Occurred() ? last : fail(PyExc_TypeError, "replay takes steps and nodes");
 }
+static int is_plain(PyObject *x) { return is_a(x, given.Tensor) || is_a(x, given.Parameter); }
 /* The node (a new reference) that a plain tensor brings into an expression; NULL: for Python. */
 static PyObject *operand(PyObject *thing) {
-    Entry *entry = is_a(thing, given.Tensor) ? (Entry *)((Tensor *)thing)->entry : NULL;
+    Entry *entry = is_plain(thing) ? (Entry *)((Tensor *)thing)->entry : NULL;
     if (entry && !entry->node) Py_XDECREF(PyObject_GetAttr((PyObject *)entry, s_node)); /* fresh */
     PyObject *node = entry && is_a((PyObject *)entry, given.Entry) ? entry->node : NULL;
     if (!node || !is_a(node, given.Node) || !((Node *)node)->src) return NULL;
@@ -691,14 +694,13 @@ static int put_node(Call *call, Node *node) {
     return fits;
 }
 static int describe(Call *call, PyObject *x) {
-    PyObject *kind = (PyObject *)Py_TYPE(x);
-    if (kind == given.Tensor) {
+    if (is_plain(x)) {
         PyObject *node = operand(x);
         int known = node && put_node(call, (Node *)node);
         Py_XDECREF(node);
         return known;
     }
-    if (!put(call, Py_NewRef(kind))) return 0;
+    if (!put(call, Py_NewRef((PyObject *)Py_TYPE(x)))) return 0;
     if (PyLong_CheckExact(x) || PyBool_Check(x) || PyUnicode_CheckExact(x) || x == Py_None)
         return put(call, Py_NewRef(x));
     if (PyFloat_CheckExact(x)) return put(call, PyObject_CallMethod(x, "hex", NULL)); /* -0.0 */
@@ -720,8 +722,7 @@ static PyObject *m_recall(PyObject *self, PyObject *const *args, Py_ssize_t coun
     PyObject *key = NULL, *steps = NULL, *node = NULL, *found = NULL, *name, *value;
     int known = call.nodes && put(&call, Py_NewRef(args[1]));
     if (known) known = put(&call, PyLong_FromSsize_t(SIZE(args[2])));
-    for (Py_ssize_t i = 0; known && i < SIZE(args[2]); i++)
-        known = describe(&call, ITEM(args[2], i));
+    for (Py_ssize_t i = 0; known && i < SIZE(args[2]);) known = describe(&call, ITEM(args[2], i++));
     for (Py_ssize_t i = 0; known && PyDict_Next(args[3], &i, &name, &value);)
         known = put(&call, Py_NewRef(name)) && describe(&call, value);
     if (known && (key = PyTuple_New(call.parts)))
@@ -735,27 +736,26 @@ static PyObject *m_recall(PyObject *self, PyObject *const *args, Py_ssize_t coun
     Py_XDECREF(key), Py_XDECREF(call.nodes), Py_XDECREF(node);
     return found;
 }
+static PyObject *brought(PyObject *x) { return is_number(x) ? Py_NewRef(x) : operand(x); }
 static PyObject *tensor_of(PyObject *op, PyObject *x, PyObject *y) { /* NULL: for Python */
-    PyObject *made = NULL, *both[2] = {operand(x), NULL};
-    if (!both[0]) return NULL;
-    if (PyFloat_CheckExact(y) || PyLong_CheckExact(y)) both[1] = Py_NewRef(y);
-    else if ((both[1] = operand(y))) {
+    PyObject *made = NULL, *both[2] = {brought(x), NULL};
+    if (both[0]) both[1] = brought(y);
+    if (both[1] && is_a(both[0], given.Node) && is_a(both[1], given.Node)) {
         PyObject *a = get_device((Node *)both[0], NULL), *b = get_device((Node *)both[1], NULL);
         if (!a || !b || PyObject_RichCompareBool(a, b, Py_EQ) <= 0) Py_CLEAR(both[1]);
         Py_XDECREF(a), Py_XDECREF(b);
     }
     PyObject *node = both[1] ? apply(op, both, 2) : NULL;
     if (node) made = m_wrap(NULL, node);
-    Py_XDECREF(node), Py_DECREF(both[0]), Py_XDECREF(both[1]);
+    Py_XDECREF(node), Py_XDECREF(both[0]), Py_XDECREF(both[1]);
     return made;
 }
 static PyObject *applied(PyObject *op, PyObject *x, PyObject *y, PyTypeObject *fields) {
     int second = !PyObject_TypeCheck(x, fields)
         || (Py_TYPE(x) != Py_TYPE(y) && PyType_IsSubtype(Py_TYPE(y), Py_TYPE(x)));
-    PyObject *both = PyTuple_Pack(2, x, y);
-    if (!both) return NULL;
-    PyObject *made = PyObject_CallMethodObjArgs(second ? y : x, s_apply, op, both, NULL);
-    Py_DECREF(both);
+    PyObject *both = PyTuple_Pack(2, x, y), *of = second ? y : x, *made = NULL;
+    if (both) made = PyObject_CallMethodObjArgs(of, s_apply, op, both, NULL);
+    Py_XDECREF(both);
     return made;
 }
 static PyObject *tensor_binary(PyObject *op, PyObject *x, PyObject *y) {

@@ -42,8 +42,11 @@ from .dtype import (
     default_int,
     dtype_of,
     float32,
+    float64,
     int32,
+    int64,
     promote,
+    uint8,
     uint32,
     uint64,
     weak_dtype,
@@ -171,7 +174,9 @@ def apply(op: Op, *operands: Operand) -> Node:
     return _promoted(op, operands)
 
 
-give(CONST=leaf.CONST, float32=float32, int32=int32)
+give(
+    CONST=leaf.CONST, float32=float32, int32=int32, float64=float64, int64=int64, uint8=uint8
+)  # fmt: skip
 
 
 def _promoted(op: Op, operands: tuple[Operand, ...]) -> Node:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from ..core import build
 from ..core.dtype import DType, default_float, float32, promote, weak_dtype
 from ..core.node import Node
 from ..core.op import Op
 from ..core.symbolic.sym import as_index
 from ..errors import ArgumentError
-from ..tensor import Tensor, TensorLike, lift, lifted, wrap
+from ..tensor import Tensor, TensorLike, lift, lifted, node_of, wrap
 
 Axis: TypeAlias = int | Sequence[int] | None
 ShapeLike: TypeAlias = int | Node | Sequence[int | Node]
@@ -30,6 +32,11 @@ def as_tensor(x: TensorLike, beside: Tensor | None = None) -> Tensor:
     if isinstance(x, Tensor):
         return x
     return Tensor(x if beside is None else lift(x, beside.node.device))
+
+
+def rank_of(x: TensorLike) -> int:
+    """How many dimensions something has, which is put nowhere for that."""
+    return x.ndim if isinstance(x, Tensor | Node | np.ndarray) else node_of(x).ndim
 
 
 def astype(x: TensorLike, dtype: DType) -> Tensor:

@@ -28,7 +28,7 @@ from ..core.extension import compiled
 from ..core.node import Node, Shape, toposort
 from ..core.ops.leaf import CONST, IOTA, param
 from ..core.symbolic.sym import varies
-from ..tensor import SCOPES, Tensor, operand, wrap
+from ..tensor import PLAIN, SCOPES, Tensor, operand, wrap
 
 if TYPE_CHECKING:
     from .sized_template import SizedTemplate
@@ -148,7 +148,7 @@ def recall(
 def _described(x: Any, key: list[Any], nodes: list[Node]) -> bool:
     """Add what a function may know of an operand to its key; False if it may know more."""
     kind = type(x)
-    if kind is Tensor:
+    if kind in PLAIN:
         return _add_operand(operand(x), key, nodes)
     key.append(kind)
     if kind in _VALUES:
@@ -212,7 +212,7 @@ def template(
 def _replaced(value: Any, standing: dict[Node, Tensor]) -> Any:
     """Arguments with stand-ins for their tensors."""
     kind = type(value)
-    if kind is Tensor:
+    if kind in PLAIN:
         return standing[operand(value)]
     if kind is dict:
         return {name: _replaced(part, standing) for name, part in value.items()}

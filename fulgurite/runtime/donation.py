@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -21,10 +21,13 @@ from typing import Any
 from .._lazy import FORK_LOCK
 from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of
+from ..core.ops.collective import COMMUNICATES
 from ..core.ops.control import COND, LOOP
 from ..core.ops.effect import ASSIGN, DETACH, HOSTS, UNWATCH, WATCH
+from ..core.ops.reduce import REDUCE
 from ..graph.ir.cache_key import Normal, hosts_in, realized_node
 from ..graph.ir.kernel import Schedule
+from ..graph.ir.queries import elements
 from ..graph.ir.registry import REGISTRY, Storage, has_tensor
 from ..graph.memory.in_place import Pair, params_written
 from .device import Buffer
@@ -32,6 +35,9 @@ from .step_executor import is_spoiled
 from .walk import unknown_order
 
 COPIED_BYTES = 1024  # written anew in less time than it takes to ask who holds one node
+FOLDED = 4  # elements for each result, from which on reading it is less than folding again
+NEAR = 4  # ops between a fold and the tensor that is made of it alone: a cast, a quotient
+ONE: frozenset[str] = frozenset({"elementwise", "movement"})
 
 
 def assigned_tensors(normal: Normal) -> list[Node]:
@@ -42,6 +48,36 @@ def assigned_tensors(normal: Normal) -> list[Node]:
             if has_tensor(root):
                 found[root] = None
     return list(found)
+
+
+def held_folds(roots: Sequence[Node], nodes: Sequence[Node], folds: Iterable[Node]) -> list[Node]:
+    """Held tensors made of one fold each, to be known as well: together no larger than the roots.
+
+    Each plan that reads them would fold again: labels in every `x[labels == k]` (decision 0282).
+    """
+    asked, on_the_way, found = set(roots), set(nodes), dict[Node, None]()
+    room = sum([elements(root.shape) for root in roots])
+    for fold in folds:
+        node: Node | None = fold if fold.op is REDUCE else None
+        for _ in range(NEAR):
+            if node is None or node in asked or node in found or node not in on_the_way:
+                break
+            if has_tensor(node):
+                size = elements(node.shape)
+                if size <= room and elements(fold.src[0].shape) >= FOLDED * size:
+                    found[node] = None
+                    room -= size
+                break
+            node = _only_reader(node)
+    if found and not COMMUNICATES.isdisjoint([node.op for node in nodes]):
+        return []  # all ranks run one plan, whatever each of them holds
+    return list(found)
+
+
+def _only_reader(node: Node) -> Node | None:
+    """The one op that reads a value, if it gives one element for each."""
+    readers = parents_of(node)
+    return readers[0] if len(readers) == 1 and readers[0].op.family in ONE else None
 
 
 def candidates(roots: Sequence[Node], normal: Normal) -> Donation:

@@ -41,7 +41,7 @@ from ..graph.memory.in_place import Append, Donated
 from ..graph.tiny import are_tiny, is_tiny_as_built, whole
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
-from .donation import NOTHING, assigned_tensors, candidates, run_in_place
+from .donation import NOTHING, assigned_tensors, candidates, held_folds, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
@@ -438,6 +438,9 @@ def _copied(sources: list[Node], copies: list[Node]) -> None:
         REGISTRY.becomes_later(copy, adopt(copy, moved, copy.arg, {}))
 
 
+_FEW_NODES = 4  # a fold that is asked for, and no value between
+
+
 def _realize(pending: dict[Entry, Node], device: str | None) -> None:
     """Compute what is pending on one device, or (None) what is made of constants alone."""
     if device is None:  # each tensor has memory of its own
@@ -460,6 +463,9 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         with FORK_LOCK:
             from ..graph.fusion.single_writer import held_with
         kept = held_with(shared, normal.extremes, has_tensor)
+        shared, normal = _widened(shared, normal, kept, device)
+    if len(normal.nodes) > _FEW_NODES and normal.folds and not normal.assigned:
+        kept = held_folds(shared, normal.nodes, normal.folds)
         shared, normal = _widened(shared, normal, kept, device)
 
     def commit(buffers: Sequence[Node]) -> None:

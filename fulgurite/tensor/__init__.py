@@ -105,7 +105,7 @@ def no_grad() -> Iterator[None]:
         _recording.on = before
 
 
-_PLAIN = (float, int)  # operands that need no lifting
+_NUMBERS = (float, int)  # operands that need no lifting
 
 
 def operand(x: Tensor) -> Node:
@@ -426,12 +426,14 @@ class Tensor(TensorFields, Methods, Habits, Operators):
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Tensor:
         if len(operands) == 2:  # the common cases, on the path of every operator
             a, b = operands
-            if type(a) is type(b) is Tensor:
+            if type(a) in PLAIN and type(b) in PLAIN:
                 a, b = operand(a), operand(b)
                 if a.device == b.device:
                     return wrap(build.apply(op, a, b))
-            elif type(a) is Tensor and type(b) in _PLAIN:
+            elif type(a) in PLAIN and type(b) in _NUMBERS:
                 return wrap(build.apply(op, operand(a), b))
+            elif type(b) in PLAIN and type(a) in _NUMBERS:
+                return wrap(build.apply(op, a, operand(b)))
         return wrap(build.apply(op, *lifted(*operands)))
 
     def __eq__(self, other: object) -> Any:
@@ -639,6 +641,7 @@ def realize_among(values: Iterable[object]) -> None:
         realize_together(entries)
 
 
+PLAIN: set[type] = {Tensor}  # classes whose tensors mean in expressions what any tensor means
 give(Tensor=Tensor, is_recording=is_recording)
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.

@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from fulgurite.core import build, extension, node
 from fulgurite.core.dtype import float32
 from fulgurite.core.extension import EXTENSION, PURE
 from fulgurite.core.node import Node, live_count, make, toposort
+from fulgurite.core.op import Op
 from fulgurite.core.ops.effect import ASSIGN, DETACH
-from fulgurite.core.ops.elementwise import ADD, EXP, MUL
+from fulgurite.core.ops.elementwise import ADD, DIV, EQ, EXP, LE, LT, MUL, NE, SUB
 from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.ir.cache_key import flatten, order_of
@@ -151,18 +153,42 @@ def test_walks_and_keys_are_those_of_the_python_text(seed: int) -> None:
 @built
 @pytest.mark.parametrize("number", [1.5, -0.0, 3, -7, 1 << 24, (1 << 24) + 1, 1 << 40, 1e300,
                                     float("inf"), float("nan"), True])  # fmt: skip
-@pytest.mark.parametrize("dtype", [fg.float32, fg.int32, fg.float64])
+@pytest.mark.parametrize(
+    "dtype", [fg.float32, fg.int32, fg.float64, fg.int64, fg.uint8, fg.bool, fg.float16]
+)
 def test_numbers_become_the_same_constants(number: Any, dtype: Any) -> None:
     pure: Any = PURE["apply"]
     x = new_buffer((2,), dtype)
 
-    def made(apply: Callable[..., Node]) -> Any:
+    def made(apply: Callable[..., Node], op: Op, *operands: Any) -> Any:
         try:
-            return apply(ADD, x, number)
+            return apply(op, *operands)
         except Exception as problem:
             return type(problem)
 
-    assert made(build.apply) is made(pure)
+    for op in (ADD, SUB, DIV, LT, LE, EQ, NE):
+        assert made(build.apply, op, x, number) is made(pure, op, x, number)
+        assert made(build.apply, op, number, x) is made(pure, op, number, x)
+
+
+@built
+def test_numbers_on_either_side_and_comparisons_need_no_python() -> None:
+    wide, whole = fg.ones(3).realize(), fg.Tensor(np.arange(3)).realize()
+    entered = 0
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal entered
+        entered += event == "call" and frame.f_code.co_filename == build.__file__
+
+    sys.setprofile(note)
+    try:
+        found = (2 * wide, 1 - wide, wide > 0, wide >= 0, wide == 1, whole > 3, 3 + whole)
+    finally:
+        sys.setprofile(None)
+    assert entered == 0
+    assert found[0].tolist() == [2.0, 2.0, 2.0] and found[1].tolist() == [0.0, 0.0, 0.0]
+    assert [part.tolist() for part in found[2:5]] == [[True] * 3] * 3
+    assert found[5].tolist() == [False] * 3 and found[6].tolist() == [3, 4, 5]
 
 
 @built

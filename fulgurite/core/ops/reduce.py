@@ -70,7 +70,7 @@ def _reduce_numpy(node: Node, a: Array) -> Array:
     wide = np.ascontiguousarray(a, np.float32 if node.dtype.is_small_float else a.dtype)
     wide = wide.reshape(a.shape)
     start = identity_of(name, node.dtype)  # of a float sum -0.0: a sum of -0.0 alone is -0.0
-    if name == "add" and not all(a.shape[axis] for axis in axes):
+    if name == "add" and not a.size:
         start = 0  # but the sum of nothing is 0.0
     out = _UFUNCS[name].reduce(wide, axis=axes, keepdims=True, dtype=wide.dtype, initial=start)
     if name in ("max", "min") and wide.dtype.kind == "f":
@@ -80,7 +80,7 @@ def _reduce_numpy(node: Node, a: Array) -> Array:
 
 def _signed_zero(name: str, a: Array, out: Array, axes: tuple[int, ...]) -> Array:
     """Of zeros of both signs the maximum is 0.0 and the minimum -0.0, whatever NumPy met first."""
-    if not np.any(out == 0):
+    if out.all():  # NaN is no zero
         return out
     negative = np.signbit(a) & (a == 0)
     positive = ~np.signbit(a) & (a == 0)

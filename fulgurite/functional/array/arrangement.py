@@ -73,17 +73,13 @@ def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Tenso
     >>> fg.repeat(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([0, 2]), axis=0).tolist()
     [[3, 4], [3, 4]]
     """
+    if isinstance(repeats, int | Node):
+        return _spread(x, repeats, axis)
     node = node_of(x)
     if axis is None:
         node, axis = build.reshape(node, (sizes.prod(node.shape),)), 0
     place = build.as_axis(axis, node.ndim)
-    before, size, after = node.shape[:place], node.shape[place], node.shape[place + 1 :]
-    if isinstance(repeats, int | Node):
-        count = build.as_size(repeats)
-        spread = build.expand(
-            build.reshape(node, (*before, size, 1, *after)), (*before, size, count, *after)
-        )
-        return wrap(build.reshape(spread, (*before, sizes.mul(size, count), *after)))
+    size = node.shape[place]
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise ArgumentError("repeats are whole numbers at least 0", "give one, or one for each")
@@ -96,6 +92,21 @@ def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Tenso
     return take(wrap(node), np.repeat(np.arange(len(counts), dtype=np.int32), counts), place)
 
 
+@templated
+def _spread(x: TensorLike, repeats: int | Node, axis: int | None) -> Tensor:
+    """Each element equally often."""
+    node = node_of(x)
+    if axis is None:
+        node, axis = build.reshape(node, (sizes.prod(node.shape),)), 0
+    place = build.as_axis(axis, node.ndim)
+    before, size, after = node.shape[:place], node.shape[place], node.shape[place + 1 :]
+    count = build.as_size(repeats)
+    thin = build.reshape(node, (*before, size, 1, *after))
+    spread = build.expand(thin, (*before, size, count, *after))
+    return wrap(build.reshape(spread, (*before, sizes.mul(size, count), *after)))
+
+
+@templated
 def tile(x: TensorLike, repetitions: int | Sequence[int]) -> Tensor:
     """x laid side by side, so many times along each dimension.
 
@@ -113,6 +124,7 @@ def tile(x: TensorLike, repetitions: int | Sequence[int]) -> Tensor:
     return wrap(build.reshape(wide, [sizes.mul(*pair) for pair in both]))
 
 
+@templated
 def unfold(x: TensorLike, axis: int, size: int, step: int = 1) -> Tensor:
     """Windows of `size` elements along an axis, `step` apart; the window's own axis comes last.
 
@@ -122,6 +134,7 @@ def unfold(x: TensorLike, axis: int, size: int, step: int = 1) -> Tensor:
     return wrap(build.window(node_of(x), axis, size, step))
 
 
+@templated
 def sliding_window_view(
     x: TensorLike, window_shape: int | Sequence[int], axis: Axis = None
 ) -> Tensor:
@@ -143,6 +156,7 @@ def sliding_window_view(
 # --- turning -------------------------------------------------------------------------------------
 
 
+@templated
 def rot90(x: TensorLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     """x turned k times by a quarter, from the first of two axes towards the second.
 
@@ -186,6 +200,7 @@ def fliplr(x: TensorLike) -> Tensor:
 # --- diagonals -----------------------------------------------------------------------------------
 
 
+@templated
 def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonal number `offset` of two dimensions, as the last dimension.
 
@@ -208,6 +223,7 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     return wrap(diagonal_of(build.shrink(node, cuts), first, second))
 
 
+@templated
 def diag(x: TensorLike, k: int = 0) -> Tensor:
     """Diagonal number k of a matrix, or the matrix that has these elements there.
 
@@ -225,6 +241,7 @@ def diag(x: TensorLike, k: int = 0) -> Tensor:
     return where(apply(EQ, row + k, column), wrap(rows), 0)
 
 
+@templated
 def trace(
     x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None
 ) -> Tensor:
@@ -236,6 +253,7 @@ def trace(
     return sum(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
+@templated
 def kron(x1: TensorLike, x2: TensorLike) -> Tensor:
     """Each element of x1 replaced by itself times x2.
 

@@ -32,6 +32,7 @@ from ...tensor import SCOPES, Tensor, TensorLike, from_numpy, node_of, realize_a
 from ..common import ShapeLike, apply, as_tensor, as_whole, astype
 from ..math.complex_numbers import imag, real
 from ..math.elementwise import floor, where
+from ..template import templated
 from .movement import broadcast_arrays, reshape
 
 
@@ -345,6 +346,7 @@ def eye(
     return placed(node_of(astype(on, dtype_of(dtype or default_float))), device)
 
 
+@templated
 def tril(x: TensorLike, k: int = 0) -> Tensor:
     """x at and below diagonal number k of its last two dimensions, 0 above.
 
@@ -357,6 +359,7 @@ def tril(x: TensorLike, k: int = 0) -> Tensor:
     return where(apply(LE, column, row + _diagonal(k, *shape)), tensor, _nothing(tensor))
 
 
+@templated
 def triu(x: TensorLike, k: int = 0) -> Tensor:
     """x at and above diagonal number k of its last two dimensions, 0 below.
 

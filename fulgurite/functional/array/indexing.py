@@ -7,7 +7,7 @@ checked when it is read, and the error names the same line. `advanced.py` mixes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...core import build
@@ -19,6 +19,8 @@ from ...core.origin import indexing
 from ...core.symbolic.sym import as_index, varies
 from ...errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
+from ..common import rank_of
+from ..template import templated
 
 
 def basic(x: Node, parts: Sequence[Any]) -> Node:
@@ -162,13 +164,18 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     >>> fg.take(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([1, -2]), axis=0).tolist()
     [[3, 4], [1, 2]]
     """
-    node, index = (node_of(part) for part in lifted(x, indices))
     if axis is None:
-        node = build.reshape(node, (-1,))
-        return wrap(slices_at(node, places(index, node.shape[0]), 0))
-    place = build.as_axis(axis, node.ndim)
+        node, index = (node_of(part) for part in lifted(x, indices))
+        return _taken(wrap(build.reshape(node, (-1,))), wrap(index), 0)
+    place = build.as_axis(axis, rank_of(x))
     with indexing(place):
-        return wrap(slices_at(node, places(index, node.shape[place]), place))
+        return _taken(x, indices, place)
+
+
+@templated
+def _taken(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
+    node, index = (node_of(part) for part in lifted(x, indices))
+    return wrap(slices_at(node, places(index, node.shape[axis]), axis))
 
 
 def slices_at(x: Node, index: Node, axis: int) -> Node:
@@ -198,12 +205,12 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
     >>> fg.take_along_axis(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([[1], [0]]), axis=1).tolist()
     [[2], [3]]
     """
-    return _along(x, indices, axis, places)
+    return _along(x, indices, axis, from_front=False)
 
 
 def classes_along(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
     """take_along_axis where no place counts from the back: a negative one is an error."""
-    return _along(x, indices, axis, _from_front)
+    return _along(x, indices, axis, from_front=True)
 
 
 def _from_front(index: Node, size: Size) -> Node:
@@ -211,11 +218,16 @@ def _from_front(index: Node, size: Size) -> Node:
     return build.cast(index, int32) if index.dtype.bits < 32 else index
 
 
-def _along(
-    x: TensorLike, indices: TensorLike, axis: int, counted: Callable[[Node, Size], Node]
-) -> Tensor:
+def _along(x: TensorLike, indices: TensorLike, axis: int, *, from_front: bool) -> Tensor:
+    place = build.as_axis(axis, rank_of(x))
+    with indexing(place):
+        return _found_along(x, indices, place, from_front)
+
+
+@templated
+def _found_along(x: TensorLike, indices: TensorLike, place: int, from_front: bool) -> Tensor:
     node, index = (node_of(part) for part in lifted(x, indices))
-    place = build.as_axis(axis, node.ndim)
+    counted = _from_front if from_front else places
     if index.ndim != node.ndim:
         raise ShapeError(
             f"{sizes.show(index.shape)} does not index {sizes.show(node.shape)}",
@@ -224,8 +236,7 @@ def _along(
     here, there = _without(node.shape, place), _without(index.shape, place)
     common = sizes.broadcast(here, there)
     found = build.expand(counted(index, node.shape[place]), _with(common, place, index))
-    with indexing(place):
-        return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
+    return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
 
 
 def _without(shape: tuple[Size, ...], axis: int) -> tuple[Size, ...]:
@@ -242,8 +253,14 @@ def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor:
     >>> fg.gather(fg.Tensor([[1, 2], [3, 4]]), 1, fg.Tensor([[1, 1, 0]])).tolist()
     [[2, 2, 1]]
     """
+    place = build.as_axis(axis, rank_of(x))
+    with indexing(place):
+        return _gathered(x, place, index)
+
+
+@templated
+def _gathered(x: TensorLike, place: int, index: TensorLike) -> Tensor:
     node, indices = (node_of(part) for part in lifted(x, index))
-    place = build.as_axis(axis, node.ndim)
     if indices.ndim != node.ndim:
         raise ShapeError(
             f"{sizes.show(indices.shape)} does not index {sizes.show(node.shape)}",
@@ -254,5 +271,4 @@ def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor:
         for d, (n, m) in enumerate(zip(node.shape, indices.shape, strict=True))
     ]
     found = places(indices, node.shape[place])
-    with indexing(place):
-        return wrap(build.gather(build.shrink(node, cuts), found, place))
+    return wrap(build.gather(build.shrink(node, cuts), found, place))

@@ -18,6 +18,7 @@ from ...tensor import Tensor, TensorLike, lifted, node_of, stop_gradient, wrap
 from ..common import apply, as_tensor, astype, wide
 from ..math.elementwise import maximum, where
 from ..math.reduction import max, sum
+from ..template import templated
 from .indexing import classes_along, slices_at
 from .movement import broadcast_to, concat, expand_dims
 from .scatter import scatter_add, scatter_reduce
@@ -148,6 +149,7 @@ def _bags_in_a_line(rows: Tensor, kept: Tensor | None, starts: Tensor, mode: str
     return total / expand_dims(maximum(counts, 1), -1)
 
 
+@templated
 def one_hot(x: TensorLike, num_classes: int, dtype: object = "float32") -> Tensor:
     """A new last axis with 1 at the place that x names and 0 elsewhere.
 

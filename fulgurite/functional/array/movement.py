@@ -89,6 +89,7 @@ def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
     return wrap(build.permute(node, order))
 
 
+@templated
 def moveaxis(
     x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int]
 ) -> Tensor:
@@ -113,6 +114,7 @@ def _places(axes: int | Sequence[int], ndim: int) -> list[int]:
     return [build.as_axis(a, ndim) for a in ([axes] if isinstance(axes, int) else axes)]
 
 
+@templated
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
     """x repeated along new dimensions and those of size 1; -1 keeps a size.
 
@@ -139,6 +141,7 @@ def broadcast_arrays(*arrays: TensorLike) -> tuple[Tensor, ...]:
     return tuple([wrap(build.expand(node, shape)) for node in nodes])
 
 
+@templated
 def expand_dims(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
     """New dimensions of size 1 at these places of the result.
 
@@ -154,6 +157,7 @@ def expand_dims(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
     return wrap(build.reshape(node, shape))
 
 
+@templated
 def squeeze(x: TensorLike, axis: Axis = None) -> Tensor:
     """x without some dimensions of size 1; by default without any of them.
 
@@ -173,6 +177,7 @@ def squeeze(x: TensorLike, axis: Axis = None) -> Tensor:
     return wrap(build.drop(node, gone))
 
 
+@templated
 def flatten(x: TensorLike, start: int = 0, end: int = -1) -> Tensor:
     """Neighbouring dimensions, from start up to and with end, as one.
 
@@ -189,6 +194,7 @@ def flatten(x: TensorLike, start: int = 0, end: int = -1) -> Tensor:
     return wrap(build.reshape(node, (*node.shape[:first], merged, *node.shape[last + 1 :])))
 
 
+@templated
 def flip(x: TensorLike, axis: Axis = None) -> Tensor:
     """Some dimensions backwards; by default all.
 
@@ -201,6 +207,7 @@ def flip(x: TensorLike, axis: Axis = None) -> Tensor:
 # --- padding -------------------------------------------------------------------------------------
 
 
+@templated
 def pad(
     x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: TensorLike = 0
 ) -> Tensor:
@@ -349,6 +356,7 @@ def _plainly_joined(left: Node, right: Node, axis: int) -> Node:
     return note(derived(WHERE(is_left, left, right), shape), here)
 
 
+@templated
 def stack(arrays: Sequence[TensorLike], axis: int = 0) -> Tensor:
     """Several tensors of one shape along a new axis.
 

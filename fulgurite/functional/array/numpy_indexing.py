@@ -51,15 +51,32 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         if _is_mask(key) and (chosen := _chosen_by_host(x, key)) is not None:
             return chosen
         if kind is Tensor and key.dtype.kind in "iu" and node.ndim:
-            return wrap(_rows_at(node, node_of(key)))
+            with indexing(0):
+                return _rows_at(x, key)
+    if kind is tuple and all([_picks(part) for part in key]):
+        with indexing(*range(len(key))):
+            return _elements_at(x, key)
     return wrap(part_of(node, understood(node, key)))
 
 
-def _rows_at(x: Node, index: Node) -> Node:
+@templated
+def _rows_at(x: Tensor, index: Tensor) -> Tensor:
     """The rows that one tensor of whole numbers picks."""
-    build.same_device([x, index])
-    with indexing(0):
-        return slices_at(x, places(index, x.shape[0]), 0)
+    node, rows = node_of(x), node_of(index)
+    build.same_device([node, rows])
+    return wrap(slices_at(node, places(rows, node.shape[0]), 0))
+
+
+def _picks(part: Any) -> bool:
+    """Is it a tensor of whole numbers, whose values no shape depends on?"""
+    return type(part) is Tensor and part.dtype.kind in "iu"
+
+
+@templated
+def _elements_at(x: Tensor, key: tuple[Tensor, ...]) -> Tensor:
+    """What tensors of whole numbers pick, one for each of the first dimensions."""
+    node = node_of(x)
+    return wrap(part_of(node, understood(node, key)))
 
 
 def _chosen_by_host(x: Tensor, mask: Tensor | Array) -> Tensor | None:

@@ -15,8 +15,9 @@ from ...core.ops.reduce import identity_of
 from ...core.origin import indexing
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
-from ..common import astype, wide
+from ..common import astype, rank_of, wide
 from ..math.elementwise import maximum, where
+from ..template import templated
 from .indexing import places
 
 _NAMES = {
@@ -92,9 +93,17 @@ def _name(reduce: str) -> str:
 
 def _scattered(name: str, x: TensorLike, axis: int, index: TensorLike, src: TensorLike) -> Tensor:
     """The scatter of torch: index and src may be smaller than x off the axis."""
+    place = build.as_axis(axis, rank_of(x))
+    with indexing(place):
+        return _scattered_at(name, x, place, index, src)
+
+
+@templated
+def _scattered_at(
+    name: str, x: TensorLike, place: int, index: TensorLike, src: TensorLike
+) -> Tensor:
     node, found, values = lifted(x, index, src)
     node, found = node_of(node), node_of(found)
-    place = build.as_axis(axis, node.ndim)
     if found.ndim != node.ndim:
         raise ShapeError(
             f"{sizes.show(found.shape)} does not index {sizes.show(node.shape)}",
@@ -104,8 +113,7 @@ def _scattered(name: str, x: TensorLike, axis: int, index: TensorLike, src: Tens
         values = _corner(values, found.shape)
     cuts = [n if d == place else m for d, (n, m) in enumerate(_both(node, found))]
     part = _corner(node, cuts)
-    with indexing(place):
-        out = build.scatter(name, part, places(found, node.shape[place]), values, place)
+    out = build.scatter(name, part, places(found, node.shape[place]), values, place)
     if part is node:
         return wrap(out)
     pads = [(0, sizes.sub(n, m)) for n, m in _both(node, out)]
@@ -131,9 +139,15 @@ def put_along_axis(
     >>> fg.put_along_axis(x, fg.Tensor([[1], [0]]), 9, axis=1).tolist()
     [[1, 9], [9, 4]]
     """
+    place = build.as_axis(axis, rank_of(x))
+    with indexing(place):
+        return _put_along(x, indices, values, place)
+
+
+@templated
+def _put_along(x: TensorLike, indices: TensorLike, values: TensorLike, place: int) -> Tensor:
     node, found, put = lifted(x, indices, values)
     node, found = node_of(node), node_of(found)
-    place = build.as_axis(axis, node.ndim)
     if found.ndim != node.ndim:
         raise ShapeError(
             f"{sizes.show(found.shape)} does not index {sizes.show(node.shape)}",
@@ -141,8 +155,7 @@ def put_along_axis(
         )
     shape = tuple(m if d == place else n for d, (n, m) in enumerate(_both(node, found)))
     spread = build.expand(places(found, node.shape[place]), shape)
-    with indexing(place):
-        return wrap(build.scatter("set", node, spread, put, place))
+    return wrap(build.scatter("set", node, spread, put, place))
 
 
 # --- whole slices --------------------------------------------------------------------------------
@@ -178,14 +191,21 @@ def index_fill(x: TensorLike, axis: int, index: TensorLike, value: TensorLike) -
 
 
 def _slices(name: str, x: TensorLike, axis: int, index: TensorLike, values: TensorLike) -> Tensor:
+    place = build.as_axis(axis, rank_of(x))
+    with indexing(place):
+        return _slices_put(name, x, place, index, values)
+
+
+@templated
+def _slices_put(
+    name: str, x: TensorLike, place: int, index: TensorLike, values: TensorLike
+) -> Tensor:
     node, found, put = lifted(x, index, values)
     node, found = node_of(node), node_of(found)
-    place = build.as_axis(axis, node.ndim)
     if found.ndim > 1:
         raise ShapeError(f"an index of shape {sizes.show(found.shape)}", "give one dimension")
     count = sizes.prod(found.shape)
     line = [count if d == place else 1 for d in range(node.ndim)]
     shape = [count if d == place else n for d, n in enumerate(node.shape)]
     spread = build.expand(build.reshape(places(found, node.shape[place]), line), shape)
-    with indexing(place):
-        return wrap(build.scatter(name, node, spread, put, place))
+    return wrap(build.scatter(name, node, spread, put, place))

@@ -33,6 +33,7 @@ from .indexing import take
 from .movement import moveaxis
 
 
+@templated
 def argsort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The places of the elements in order along an axis; equal ones keep their order.
 
@@ -46,6 +47,7 @@ def argsort(x: TensorLike, axis: int = -1, descending: bool = False, stable: boo
     return wrap(build.reshape(order, node.shape))
 
 
+@templated
 def sort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The elements in order along an axis; NaN is last, or first when descending.
 
@@ -126,6 +128,7 @@ def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> C
 # --- between elements ----------------------------------------------------------------------------
 
 
+@templated
 def quantile(
     x: TensorLike,
     q: TensorLike,
@@ -220,6 +223,7 @@ def median(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
 # --- places among others -------------------------------------------------------------------------
 
 
+@templated
 def searchsorted(
     x1: TensorLike, x2: TensorLike, side: str = "left", sorter: TensorLike | None = None
 ) -> Tensor:

@@ -22,6 +22,7 @@ from ..common import apply, as_tensor, astype, common_dtype
 from ..math.elementwise import equal, minimum
 from ..math.scan import cumulative_sum, diff, neighbours
 from ..results import UniqueAll, UniqueCounts, UniqueInverse
+from ..template import templated
 from .creation import full_like
 from .indexing import take
 from .movement import concat, flatten, pad, reshape, stack
@@ -170,6 +171,7 @@ def unique(
     return chosen if len(chosen) > 1 else chosen[0]
 
 
+@templated
 def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
     """Which elements of x1 are among those of x2; NaN is among none.
 

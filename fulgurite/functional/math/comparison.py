@@ -15,11 +15,13 @@ from ...core.node import Node
 from ...tensor import Tensor, TensorLike, lifted, wrap
 from ..common import as_tensor, astype, common_dtype, wide
 from ..datatypes import finfo
+from ..template import templated
 from .complex_numbers import complex, imag, real
 from .elementwise import abs, equal, isfinite, isnan, less_equal, where
 from .reduction import all
 
 
+@templated
 def isclose(
     x1: TensorLike,
     x2: TensorLike,
@@ -58,6 +60,7 @@ def allclose(
     return all(isclose(x1, x2, rtol, atol, equal_nan))
 
 
+@templated
 def nan_to_num(
     x: TensorLike,
     nan: float = 0.0,

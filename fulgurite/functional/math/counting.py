@@ -25,6 +25,7 @@ from ..array.movement import flatten
 from ..array.sorting import searchsorted
 from ..common import as_tensor, as_whole, astype, floating, wide
 from ..results import Histogram
+from ..template import templated
 from .elementwise import equal, less, minimum, where
 from .reduction import for_sums, max, min, sum
 from .scan import diff
@@ -176,13 +177,19 @@ def histogram(
             "give one weight for each element",
         )
     edges = histogram_bin_edges(tensor, bins, range)
-    count = edges.size - 1
-    inside = (tensor >= edges[0]) & (tensor <= edges[-1])
-    place = minimum(searchsorted(edges, tensor, side="right"), count) - 1
-    totals = _totals(place, None if amounts is None else flatten(amounts), inside, count)
+    totals = _in_bins(tensor, edges, None if amounts is None else flatten(amounts))
     if density:
         totals = totals / astype(diff(edges), floating(totals).dtype) / sum(totals)
     return Histogram(totals, edges)
+
+
+@templated
+def _in_bins(x: Tensor, edges: Tensor, amounts: Tensor | None) -> Tensor:
+    """The sum of the amounts (or ones) of the elements of a line in each bin."""
+    count = edges.size - 1
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    place = minimum(searchsorted(edges, x, side="right"), count) - 1
+    return _totals(place, amounts, inside, count)
 
 
 def histogram_bin_edges(x: TensorLike, bins: TensorLike = 10, range: Range = None) -> Tensor:

@@ -13,9 +13,11 @@ from ...tensor import Tensor, TensorLike
 from ..array.creation import zeros
 from ..array.movement import expand_dims
 from ..common import astype, common_floats, wide
+from ..template import templated
 from .reduction import p_norm
 
 
+@templated
 def cdist(x1: TensorLike, x2: TensorLike, p: float = 2.0) -> Tensor:
     """The p-norm of the difference of every row of x1 and every row of x2.
 

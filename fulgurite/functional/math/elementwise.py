@@ -52,6 +52,7 @@ from ...errors import ArgumentError, DTypeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..common import apply, as_tensor, common_dtype, common_floats, wide
 from ..common import astype as _astype
+from ..template import templated
 from .complex_numbers import complex, imag, real
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -194,6 +195,7 @@ def abs(x: TensorLike) -> Tensor:
     return hypot(real(tensor), imag(tensor))
 
 
+@templated
 def sign(x: TensorLike) -> Tensor:
     """-1, 0 or 1; NaN stays. Of a complex number the one of magnitude 1 in its direction.
 
@@ -207,6 +209,7 @@ def sign(x: TensorLike) -> Tensor:
     return where(equal(size, 0), 0, tensor / where(equal(size, 0), 1, size))
 
 
+@templated
 def square(x: TensorLike) -> Tensor:
     """x * x.
 
@@ -225,6 +228,7 @@ def reciprocal(x: TensorLike) -> Tensor:
     return apply(DIV, 1, x)
 
 
+@templated
 def maximum(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The larger of the two; NaN wins, and 0.0 is above -0.0.
 
@@ -234,6 +238,7 @@ def maximum(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(MAX, x1, x2)
 
 
+@templated
 def minimum(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The smaller of the two; NaN wins, and -0.0 is below 0.0.
 
@@ -243,6 +248,7 @@ def minimum(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(MIN, x1, x2)
 
 
+@templated
 def clip(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
     """x, or the bound that it passes; where the bounds cross, `max` wins.
 
@@ -255,6 +261,7 @@ def clip(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = 
     return positive(out) if out is x else out
 
 
+@templated
 def hypot(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The length of the vector (x1, x2), also where its square would overflow.
 
@@ -270,6 +277,7 @@ def hypot(x1: TensorLike, x2: TensorLike) -> Tensor:
     return where(infinite, float("inf"), found)
 
 
+@templated
 def logaddexp(x1: TensorLike, x2: TensorLike) -> Tensor:
     """log(exp(x1) + exp(x2)), also where the powers would overflow.
 
@@ -333,6 +341,7 @@ def round(x: TensorLike) -> Tensor:
 # --- comparison and choice -----------------------------------------------------------------------
 
 
+@templated
 def equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 == x2.
 
@@ -342,6 +351,7 @@ def equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(EQ, x1, x2)
 
 
+@templated
 def not_equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 != x2.
 
@@ -351,6 +361,7 @@ def not_equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(NE, x1, x2)
 
 
+@templated
 def less(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 < x2.
 
@@ -360,6 +371,7 @@ def less(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(LT, x1, x2)
 
 
+@templated
 def less_equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 <= x2.
 
@@ -369,6 +381,7 @@ def less_equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(LE, x1, x2)
 
 
+@templated
 def greater(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 > x2.
 
@@ -378,6 +391,7 @@ def greater(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(LT, x2, x1)
 
 
+@templated
 def greater_equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 >= x2.
 
@@ -413,9 +427,15 @@ def where(
         return nonzero(condition)
     if x1 is None or x2 is None:
         raise ArgumentError("where takes both values or none", "fg.where(condition, x1, x2)")
+    return _chosen(condition, x1, x2)
+
+
+@templated
+def _chosen(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor:
     return wrap(build.where(*lifted(condition, x1, x2)))
 
 
+@templated
 def isnan(x: TensorLike) -> Tensor:
     """Is it not a number?
 
@@ -425,6 +445,7 @@ def isnan(x: TensorLike) -> Tensor:
     return apply(NE, x, x)
 
 
+@templated
 def isinf(x: TensorLike) -> Tensor:
     """Is it infinite?
 
@@ -434,6 +455,7 @@ def isinf(x: TensorLike) -> Tensor:
     return apply(EQ, abs(wide(x)), float("inf"))
 
 
+@templated
 def isfinite(x: TensorLike) -> Tensor:
     """Is it a number, and not infinite?
 
@@ -493,6 +515,7 @@ def _truth(x: TensorLike) -> Tensor:
     return _astype(x, bool_)
 
 
+@templated
 def logical_and(x1: TensorLike, x2: TensorLike) -> Tensor:
     """Are both other than zero?
 
@@ -502,6 +525,7 @@ def logical_and(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(AND, _truth(x1), _truth(x2))
 
 
+@templated
 def logical_or(x1: TensorLike, x2: TensorLike) -> Tensor:
     """Is at least one other than zero?
 
@@ -511,6 +535,7 @@ def logical_or(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(OR, _truth(x1), _truth(x2))
 
 
+@templated
 def logical_xor(x1: TensorLike, x2: TensorLike) -> Tensor:
     """Is exactly one other than zero?
 
@@ -520,6 +545,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(XOR, _truth(x1), _truth(x2))
 
 
+@templated
 def logical_not(x: TensorLike) -> Tensor:
     """Is it zero?
 

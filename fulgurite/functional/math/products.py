@@ -151,6 +151,7 @@ def _same_inside(a: Node, la: Labels, b: Node, lb: Labels) -> None:
         ) from None
 
 
+@templated
 def vecdot(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Tensor:
     """The scalar product of vectors along an axis; the other dimensions broadcast.
 
@@ -166,6 +167,7 @@ def vecdot(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Tensor:
     return wrap(build.cast(contract(a, la, b, lb, out), dtype))
 
 
+@templated
 def dot(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The sum over the last dimension of x1 and the last but one of x2, as in NumPy.
 
@@ -178,6 +180,7 @@ def dot(x1: TensorLike, x2: TensorLike) -> Tensor:
     return tensordot(x1, x2, ((-1,), (-1 if b.ndim == 1 else -2,)))
 
 
+@templated
 def tensordot(
     x1: TensorLike, x2: TensorLike, axes: int | Sequence[int | Sequence[int]] = 2
 ) -> Tensor:
@@ -213,6 +216,7 @@ def _pairs(axes: Any, a: Node, b: Node) -> tuple[list[int], list[int]]:
     return [build.as_axis(d, a.ndim) for d in first], [build.as_axis(d, b.ndim) for d in second]
 
 
+@templated
 def outer(x1: TensorLike, x2: TensorLike) -> Tensor:
     """Every element of x1 times every element of x2, both flattened.
 
@@ -227,6 +231,7 @@ def outer(x1: TensorLike, x2: TensorLike) -> Tensor:
 # --- einsum --------------------------------------------------------------------------------------
 
 
+@templated
 def einsum(*arguments: Any) -> Tensor:
     """Sums of products by labelled dimensions: `einsum("ij,jk->ik", a, b)`.
 

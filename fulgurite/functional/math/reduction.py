@@ -23,6 +23,7 @@ from .elementwise import abs, isfinite, maximum, where
 from .special import exp, log
 
 
+@templated
 def sum(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
     """The sum over axes.
 
@@ -32,6 +33,7 @@ def sum(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool =
     return wrap(build.fold("add", for_sums(x, dtype), axis, keepdims))
 
 
+@templated
 def prod(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
     """The product over axes.
 
@@ -55,6 +57,7 @@ def _sum_dtype(dtype: DType) -> DType:
     return uint32 if dtype.kind == "u" else int32
 
 
+@templated
 def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The largest element over axes; NaN wins.
 
@@ -64,6 +67,7 @@ def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return wrap(build.fold("max", node_of(x), axis, keepdims))
 
 
+@templated
 def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The smallest element over axes; NaN wins.
 
@@ -96,6 +100,7 @@ def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return astype(_over(sum(x, axis, None, keepdims), _count(x, axis)), narrow.dtype)
 
 
+@templated
 def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
     """The variance over axes: squared distances from the mean over (count - correction).
 
@@ -121,6 +126,7 @@ def _freedom(count: Size, correction: float) -> Tensor | float:
     return maximum(astype(count, float64) - float(correction), 0.0)
 
 
+@templated
 def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation over axes: the root of the variance.
 
@@ -172,6 +178,7 @@ def all(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _truth("min", x, axis, keepdims)
 
 
+@templated
 def _truth(name: str, x: TensorLike, axis: Axis, keepdims: bool) -> Tensor:
     truth = astype(x, bool_)
     if _count(truth, axis) == 0:  # build refuses an extreme of nothing; of truths there is one
@@ -180,6 +187,7 @@ def _truth(name: str, x: TensorLike, axis: Axis, keepdims: bool) -> Tensor:
     return wrap(build.fold(name, node_of(truth), axis, keepdims))
 
 
+@templated
 def count_nonzero(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """How many elements are other than zero.
 
@@ -231,6 +239,7 @@ def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Ten
     return min(where(hit, place, index.limits[1]), axis, keepdims)
 
 
+@templated
 def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over axes, also where the powers would overflow.
 

@@ -19,10 +19,12 @@ from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..array.movement import concat, pad, reshape
 from ..common import apply, as_line, as_tensor, as_whole, astype, floating, wide
 from ..results import Chosen
+from ..template import templated
 from .elementwise import isfinite, positive, where
 from .reduction import for_sums
 
 
+@templated
 def cumulative_sum(
     x: TensorLike, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Tensor:
@@ -36,6 +38,7 @@ def cumulative_sum(
     return _running("add", for_sums(x, dtype), axis, include_initial, 0)
 
 
+@templated
 def cumulative_prod(
     x: TensorLike, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Tensor:
@@ -47,6 +50,7 @@ def cumulative_prod(
     return _running("mul", for_sums(x, dtype), axis, include_initial, 1)
 
 
+@templated
 def cumulative_max(x: TensorLike, axis: int | None = None) -> Tensor:
     """The largest element so far along an axis; NaN wins.
 
@@ -56,6 +60,7 @@ def cumulative_max(x: TensorLike, axis: int | None = None) -> Tensor:
     return _running("max", node_of(x), axis)
 
 
+@templated
 def cumulative_min(x: TensorLike, axis: int | None = None) -> Tensor:
     """The smallest element so far along an axis; NaN wins.
 
@@ -118,6 +123,7 @@ def _running_place(name: str, x: Tensor, axis: int) -> Chosen:
     return Chosen(extreme, _running("max", node_of(where(hit, place, 0)), axis))
 
 
+@templated
 def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
     """log of the running sum of exp(x), also where the powers over- or underflow.
 
@@ -147,6 +153,7 @@ def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
 # --- differences ---------------------------------------------------------------------------------
 
 
+@templated
 def diff(
     x: TensorLike,
     n: int = 1,

@@ -15,6 +15,7 @@ from ...tensor import Tensor, TensorLike
 from ..array.arrangement import diagonal
 from ..array.movement import concat, matrix_transpose, reshape
 from ..common import as_tensor, astype, common_floats, floating, wide
+from ..template import templated
 from .complex_numbers import complex, conj, imag, real
 from .elementwise import maximum, where
 from .products import matmul
@@ -22,6 +23,7 @@ from .reduction import mean, sum
 from .special import sqrt
 
 
+@templated
 def cov(
     x: TensorLike,
     y: TensorLike | None = None,
@@ -43,6 +45,7 @@ def cov(
     return astype(found, _narrow(x, y))
 
 
+@templated
 def corrcoef(x: TensorLike, y: TensorLike | None = None, rowvar: bool = True) -> Tensor:
     """The correlation of every two rows: their covariance over both standard deviations.
 

@@ -62,6 +62,7 @@ def relu(x: TensorLike) -> Tensor:
     return where(tensor <= 0, 0, tensor)
 
 
+@templated
 def leaky_relu(x: TensorLike, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else a small part of it.
 
@@ -72,6 +73,7 @@ def leaky_relu(x: TensorLike, negative_slope: float = 0.01) -> Tensor:
     return where(tensor > 0, tensor, tensor * negative_slope)
 
 
+@templated
 def elu(x: TensorLike, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha * (exp(x) - 1).
 
@@ -108,6 +110,7 @@ def silu(x: TensorLike) -> Tensor:
     return astype(wide(x) * sigmoid(wide(x)), floating(x).dtype)
 
 
+@templated
 def softplus(x: TensorLike, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta: a smooth relu.
 
@@ -135,6 +138,7 @@ def gelu(x: TensorLike, approximate: str = "none") -> Tensor:
     return astype(tensor * chance, floating(x).dtype)
 
 
+@templated
 def relu6(x: TensorLike) -> Tensor:
     """x between 0 and 6.
 
@@ -144,6 +148,7 @@ def relu6(x: TensorLike) -> Tensor:
     return hardtanh(x, 0.0, 6.0)
 
 
+@templated
 def hardtanh(x: TensorLike, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x between two bounds, where its slope is 0 too.
 
@@ -156,6 +161,7 @@ def hardtanh(x: TensorLike, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     return where(tensor <= min_val, min_val, where(tensor >= max_val, max_val, tensor))
 
 
+@templated
 def hardsigmoid(x: TensorLike) -> Tensor:
     """x / 6 + 1 / 2 between 0 and 1.
 
@@ -167,6 +173,7 @@ def hardsigmoid(x: TensorLike) -> Tensor:
     return astype(line, floating(x).dtype)
 
 
+@templated
 def hardswish(x: TensorLike) -> Tensor:
     """x times hardsigmoid(x).
 
@@ -179,6 +186,7 @@ def hardswish(x: TensorLike) -> Tensor:
     return astype(where(tensor <= -3, 0, where(tensor >= 3, tensor, bend)), floating(x).dtype)
 
 
+@templated
 def selu(x: TensorLike) -> Tensor:
     """elu with the scale and alpha that keep mean 0 and variance 1.
 
@@ -189,6 +197,7 @@ def selu(x: TensorLike) -> Tensor:
     return astype(scaled, floating(x).dtype)
 
 
+@templated
 def celu(x: TensorLike, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha * (exp(x / alpha) - 1).
 
@@ -202,6 +211,7 @@ def celu(x: TensorLike, alpha: float = 1.0) -> Tensor:
     return astype(where(tensor > 0, tensor, below), floating(x).dtype)
 
 
+@templated
 def mish(x: TensorLike) -> Tensor:
     """x * tanh(softplus(x)).
 
@@ -212,6 +222,7 @@ def mish(x: TensorLike) -> Tensor:
     return astype(tensor * apply(TANH, softplus(tensor)), floating(x).dtype)
 
 
+@templated
 def log_sigmoid(x: TensorLike) -> Tensor:
     """The logarithm of sigmoid, exact where that is tiny.
 
@@ -221,6 +232,7 @@ def log_sigmoid(x: TensorLike) -> Tensor:
     return astype(0 - softplus(0 - wide(x)), floating(x).dtype)
 
 
+@templated
 def softsign(x: TensorLike) -> Tensor:
     """x / (1 + |x|).
 
@@ -231,6 +243,7 @@ def softsign(x: TensorLike) -> Tensor:
     return astype(tensor / (abs(tensor) + 1), floating(x).dtype)
 
 
+@templated
 def tanhshrink(x: TensorLike) -> Tensor:
     """x - tanh(x).
 
@@ -241,6 +254,7 @@ def tanhshrink(x: TensorLike) -> Tensor:
     return astype(tensor - apply(TANH, tensor), floating(x).dtype)
 
 
+@templated
 def softshrink(x: TensorLike, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, and 0 where that is passed.
 
@@ -253,6 +267,7 @@ def softshrink(x: TensorLike, lambd: float = 0.5) -> Tensor:
     return where(abs(tensor) > lambd, tensor - sign(tensor) * lambd, tensor * 0)
 
 
+@templated
 def hardshrink(x: TensorLike, lambd: float = 0.5) -> Tensor:
     """x, and 0 where it is within `lambd` of 0.
 
@@ -263,6 +278,7 @@ def hardshrink(x: TensorLike, lambd: float = 0.5) -> Tensor:
     return where(abs(tensor) <= lambd, 0, tensor)
 
 
+@templated
 def threshold(x: TensorLike, threshold: float, value: float) -> Tensor:
     """x above the threshold, else the value.
 
@@ -273,6 +289,7 @@ def threshold(x: TensorLike, threshold: float, value: float) -> Tensor:
     return where(tensor <= threshold, value, tensor)
 
 
+@templated
 def softmin(x: TensorLike, axis: int = -1) -> Tensor:
     """softmax of -x: the smallest gets most.
 
@@ -304,6 +321,7 @@ def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
     return where(tensor > 0, tensor, tensor * slope)
 
 
+@templated
 def glu(x: TensorLike, axis: int = -1) -> Tensor:
     """The first half of an axis times sigmoid of the second.
 

@@ -22,6 +22,7 @@ from ..common import apply, as_tensor, astype, common_floats, wide
 from ..math.elementwise import where
 from ..math.products import matmul
 from ..math.reduction import max, sum
+from ..template import templated
 
 
 def scaled_dot_product_attention(
@@ -46,6 +47,16 @@ def scaled_dot_product_attention(
     ...     fg.Tensor([[1.0], [3.0]]), is_causal=True).tolist()
     [[1.0], [2.0]]
     """
+    options = dropout_p, is_causal, scale, enable_gqa
+    if dropout_p == 0:  # what draws numbers is another graph every time
+        return _plainly_attended(query, key, value, attn_mask, *options)
+    return _attended(query, key, value, attn_mask, *options)
+
+
+def _attended(
+    query: TensorLike, key: TensorLike, value: TensorLike, attn_mask: TensorLike | None,
+    dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Tensor:  # fmt: skip
     lifted(query, key, value, attn_mask)
     parts = common_floats(query, key, value)
     low = product_dtype(parts[0].dtype)
@@ -72,6 +83,9 @@ def scaled_dot_product_attention(
         shape = out.node.shape
         out = reshape(out, (*shape[:-4], sizes.mul(shape[-4], shape[-3]), *shape[-2:]))
     return astype(out, parts[0].dtype)
+
+
+_plainly_attended = templated(_attended)
 
 
 def _check_options(has_two_masks: bool, dropout_p: float, scale: float | None) -> None:

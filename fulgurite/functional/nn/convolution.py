@@ -23,6 +23,7 @@ from ...core.symbolic.sym import as_index
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..math.products import contract, operands
+from ..template import templated
 
 PerAxis: TypeAlias = int | Sequence[int]
 Padding: TypeAlias = str | int | Sequence[int | Sequence[int]]
@@ -237,6 +238,7 @@ def _finished(out: Node, bias: TensorLike | None, dtype: DType, alone: bool) -> 
 # --- forward -------------------------------------------------------------------------------------
 
 
+@templated
 def _convolve(
     count: int,
     x: TensorLike,
@@ -280,6 +282,7 @@ def _convolve(
 # --- transposed ----------------------------------------------------------------------------------
 
 
+@templated
 def _transposed(
     count: int,
     x: TensorLike,

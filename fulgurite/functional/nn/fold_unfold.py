@@ -16,9 +16,11 @@ from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, node_of, wrap
 from ..array.movement import expand_dims, flatten, permute_dims, reshape, squeeze
 from ..common import as_tensor, astype, floating, wide
+from ..template import templated
 from .convolution import PerAxis, per_axis
 
 
+@templated
 def unfold(
     x: TensorLike,
     kernel_size: PerAxis,
@@ -41,6 +43,7 @@ def unfold(
     return squeeze(found, 0) if alone else found
 
 
+@templated
 def fold(
     x: TensorLike,
     output_size: int | Sequence[int],
@@ -75,6 +78,7 @@ def fold(
     return squeeze(found, 0) if alone else found
 
 
+@templated
 def channel_shuffle(x: TensorLike, groups: int) -> Tensor:
     """Channels (axis 1) in another order: the first of each group, the second of each, ...
 

@@ -25,6 +25,7 @@ from ..math.elementwise import abs, logical_not, maximum, minimum, where
 from ..math.reduction import any, mean, p_norm, sum
 from ..math.scan import cumulative_sum
 from ..math.special import sqrt
+from ..template import templated
 from .activation import log_softmax, relu, softplus
 
 
@@ -61,6 +62,7 @@ def _pair(x: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor]:
 # --- classes -------------------------------------------------------------------------------------
 
 
+@templated
 def cross_entropy(
     x: TensorLike,
     target: TensorLike,
@@ -97,6 +99,7 @@ def cross_entropy(
     return reduced(loss, reduction, x, _counted(wanted, kept, weights))
 
 
+@templated
 def nll_loss(
     x: TensorLike,
     target: TensorLike,
@@ -193,6 +196,7 @@ def _by_class(
 # --- distances -----------------------------------------------------------------------------------
 
 
+@templated
 def mse_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
     """The squared distance between x and target, which broadcasts to x.
 
@@ -211,6 +215,7 @@ def mse_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tens
     return reduced(wide(apart) * wide(apart), reduction, apart)
 
 
+@templated
 def l1_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
     """The absolute distance between x and target.
 
@@ -221,6 +226,7 @@ def l1_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tenso
     return reduced(abs(a - b), reduction, x)
 
 
+@templated
 def smooth_l1_loss(
     x: TensorLike, target: TensorLike, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -240,6 +246,7 @@ def smooth_l1_loss(
     return reduced(loss, reduction, x)
 
 
+@templated
 def huber_loss(
     x: TensorLike, target: TensorLike, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
@@ -260,6 +267,7 @@ def huber_loss(
 # --- probabilities -------------------------------------------------------------------------------
 
 
+@templated
 def binary_cross_entropy(
     x: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -279,6 +287,7 @@ def _bounded_log(p: Tensor) -> Tensor:
     return where(p == 0, p * 1e12 - 100.0, maximum(apply(LOG, where(p == 0, 1, p)), -100.0))
 
 
+@templated
 def binary_cross_entropy_with_logits(
     x: TensorLike,
     target: TensorLike,
@@ -301,6 +310,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * wide(weight), reduction, x)
 
 
+@templated
 def kl_div(
     x: TensorLike, target: TensorLike, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -323,6 +333,7 @@ def kl_div(
     return reduced(loss, reduction, x)
 
 
+@templated
 def poisson_nll_loss(
     x: TensorLike,
     target: TensorLike,
@@ -345,6 +356,7 @@ def poisson_nll_loss(
     return reduced(loss, reduction, x)
 
 
+@templated
 def gaussian_nll_loss(
     x: TensorLike,
     target: TensorLike,
@@ -370,6 +382,7 @@ def gaussian_nll_loss(
 # --- margins -------------------------------------------------------------------------------------
 
 
+@templated
 def hinge_embedding_loss(
     x: TensorLike, target: TensorLike, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
@@ -382,6 +395,7 @@ def hinge_embedding_loss(
     return reduced(where(b == 1, 0, relu(margin - a)) + where(b == -1, 0, a), reduction, x)
 
 
+@templated
 def soft_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * x)), for targets of -1 and 1.
 
@@ -392,6 +406,7 @@ def soft_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "mean")
     return reduced(softplus(0 - a * b), reduction, x)
 
 
+@templated
 def margin_ranking_loss(
     x1: TensorLike,
     x2: TensorLike,
@@ -408,6 +423,7 @@ def margin_ranking_loss(
     return reduced(relu(margin - wide(target) * (a - b)), reduction, x1)
 
 
+@templated
 def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis.
 
@@ -420,6 +436,7 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: int = 1, eps: float 
     return astype(sum(a * b, axis) / (lengths[0] * lengths[1]), wide_result(x1))
 
 
+@templated
 def cosine_embedding_loss(
     x1: TensorLike,
     x2: TensorLike,
@@ -448,6 +465,7 @@ def cosine_embedding_loss(
     return reduced(loss, reduction, x1)
 
 
+@templated
 def pairwise_distance(
     x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False
 ) -> Tensor:
@@ -460,6 +478,7 @@ def pairwise_distance(
     return astype(p_norm(a - b + eps, p, -1, keepdims), wide_result(x1))
 
 
+@templated
 def triplet_margin_loss(
     anchor: TensorLike,
     positive: TensorLike,
@@ -483,6 +502,7 @@ def triplet_margin_loss(
     return reduced(relu(near - far + margin), reduction, anchor)
 
 
+@templated
 def multi_margin_loss(
     x: TensorLike,
     target: TensorLike,
@@ -522,6 +542,7 @@ def multi_margin_loss(
     )
 
 
+@templated
 def multilabel_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
     """By how much other classes come within 1 of the targets', on average.
 
@@ -550,6 +571,7 @@ def multilabel_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "
     return reduced(total, reduction, x)
 
 
+@templated
 def multilabel_soft_margin_loss(
     x: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: str = "mean"
 ) -> Tensor:

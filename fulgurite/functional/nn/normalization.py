@@ -130,6 +130,7 @@ def _taken_in(running: Tensor, new: Tensor, momentum: float) -> Tensor:
     return astype(wide(running) * (1 - momentum) + flat * momentum, running.dtype)
 
 
+@templated
 def instance_norm(
     x: TensorLike,
     *,
@@ -148,6 +149,7 @@ def instance_norm(
     return _scaled_channels(x, _normal(tensor, range(2, tensor.ndim), eps), weight, bias)
 
 
+@templated
 def group_norm(
     x: TensorLike,
     num_groups: int,
@@ -242,6 +244,7 @@ def _scaled_channels(
     return astype(out, floating(x).dtype) if current().autocast != "off" else out
 
 
+@templated
 def local_response_norm(
     x: TensorLike, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

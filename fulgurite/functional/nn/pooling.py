@@ -25,6 +25,7 @@ from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import maximum, minimum, where
 from ..math.reduction import max, sum
 from ..math.reduction import mean as _mean
+from ..template import templated
 from .convolution import Padding, PerAxis, pads_of, per_axis
 
 # --- windows of a given size ----------------------------------------------------------------------
@@ -169,6 +170,7 @@ def overhang(size: object, reach: int, step: int, pads: tuple[int, int], ceil_mo
     return builtins.max(0, (count - 1) * step - room)
 
 
+@templated
 def _max_pool(
     count: int,
     x: TensorLike,
@@ -201,6 +203,7 @@ def _slid(
     return x
 
 
+@templated
 def _avg_pool(
     count: int,
     x: TensorLike,
@@ -300,6 +303,7 @@ def adaptive_max_pool3d(x: TensorLike, output_size: int | Sequence[int | None] |
     return _adaptive(3, x, output_size, False)
 
 
+@templated
 def _adaptive(
     count: int, x: TensorLike, output_size: int | Sequence[int | None] | None, mean: bool
 ) -> Tensor:

@@ -25,6 +25,7 @@ from ..array.indexing import slices_at
 from ..array.movement import permute_dims, reshape
 from ..common import as_tensor, astype, floating, wide
 from ..math.elementwise import clip, positive
+from ..template import templated
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 _MODES = {  # how many axes of space each is for
@@ -35,6 +36,7 @@ _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _CUBIC = -0.75  # the slope that torch's bicubic uses
 
 
+@templated
 def interpolate(
     x: TensorLike,
     size: int | Sequence[int] | None = None,
@@ -196,6 +198,7 @@ def _weighted_pixels(x: Tensor, axis: int, places: Any, weights: Any) -> Tensor:
 # --- channels and space --------------------------------------------------------------------------
 
 
+@templated
 def pixel_shuffle(x: TensorLike, upscale_factor: int) -> Tensor:
     """Channels turned into space: (..., c * r * r, h, w) becomes (..., c, h * r, w * r).
 
@@ -215,6 +218,7 @@ def pixel_shuffle(x: TensorLike, upscale_factor: int) -> Tensor:
     return reshape(permute_dims(split, order), (*batch, c // (r * r), h * r, w * r))
 
 
+@templated
 def pixel_unshuffle(x: TensorLike, downscale_factor: int) -> Tensor:
     """Space turned into channels: the inverse of `pixel_shuffle`.
 

@@ -48,6 +48,7 @@ class Normal(NamedTuple):
     nodes: tuple[Node, ...]  # the node of each entry, for their origins
     assigned: tuple[Node, ...] = ()  # the ASSIGNs on the way, whose values it holds
     extremes: tuple[Node, ...] = ()  # what is chosen from many by size
+    folds: tuple[Node, ...] = ()  # reductions, scans and sorts
 
     @property
     def key(self) -> tuple[Structure, tuple[int, ...]]:
@@ -70,7 +71,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
     for node in bound:
         _bind(values, node)
     extremes = tuple([n for n in chosen if n.op is SORT or n.arg[0] in EXTREMES])
-    return Normal(entries, constants, buffers, values, nodes, assigned, extremes)
+    return Normal(entries, constants, buffers, values, nodes, assigned, extremes, chosen)
 
 
 Nodes: TypeAlias = tuple[Node, ...]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.extension import give
 from ...graph.ir.registry import REGISTRY
-from ...tensor import Tensor, TensorLike
+from ...tensor import PLAIN, Tensor, TensorLike
 
 
 class Parameter(Tensor):
@@ -47,6 +48,10 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return super().__repr__().replace("Tensor(", "Parameter(", 1)
+
+
+PLAIN.add(Parameter)
+give(Parameter=Parameter)
 
 
 def _again(_: type, array: Any, device: str, requires_grad: bool) -> Parameter:

@@ -2,7 +2,7 @@
 
 In: the one host kernel of a schedule made by `graph.whole`. Out: `run(inputs)`. Results are the
 arrays that NumPy made, not copies of them, unless they share memory with something else; what
-depends on no input is computed once.
+depends on no input, a mask of a roll or a triangle, is computed once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ..recording import timed_step
 from ..step_executor import HostExecutor, StepArena
 from .device import HostBuffer
 
+_DONE_ONCE = frozenset({"leaf", "elementwise", "movement", "reduce"})  # which cannot fail
+_KEPT_ELEMENTS = 1 << 12  # of a value that a plan keeps
 MAX_ARRAY_ELEMENTS = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
 
 
@@ -67,9 +69,25 @@ class TinyExecutor(HostExecutor):
                 self.first[i] = node.op.numpy(node)
             else:
                 self.steps.append((i, node, tuple([place[s] for s in node.src])))
-        self.given = [i for i, n in enumerate(order) if n.op in (PARAM, CONST, CUSTOM)]
+        self._do_once()
+        known = [i for i, array in enumerate(self.first) if array is not None]
+        self.given = {*known, *[i for i, n in enumerate(order) if n.op in (PARAM, CUSTOM)]}
         roots = dict(zip(item.writes, item.kernel.body.src, strict=True))
         self.roots = [place[roots[output]] for output in schedule.outputs]
+
+    def _do_once(self) -> None:
+        """Take steps that depend on no input out of those of every run."""
+        left = []
+        for i, node, sources in self.steps:
+            arrays = [now for s in sources if (now := self.first[s]) is not None]
+            few = node.op.family in _DONE_ONCE and prod(node.shape) <= _KEPT_ELEMENTS
+            if few and len(arrays) == len(sources):
+                assert node.op.numpy is not None
+                with np.errstate(all="ignore"):
+                    self.first[i] = node.op.numpy(node, *arrays)
+            else:
+                left.append((i, node, sources))
+        self.steps = left
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass over the nodes."""
