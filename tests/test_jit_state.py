@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.core.node import Node
 from fulgurite.errors import ArgumentError
+from fulgurite.graph.ir.registry import REGISTRY, Entry
 from tests.jitting import address, plainly, same, t
 from tests.properties import kernel
 
@@ -614,3 +616,69 @@ def test_an_interruption_while_memory_is_written_over_loses_nothing() -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_interruption_while_a_function_is_captured_puts_every_tensor_back(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    w, b = fg.Tensor([1.0, 2.0]), fg.Tensor([3.0, 4.0])
+
+    @fg.jit
+    def step() -> None:
+        w.assign(w + b)
+        b.assign(b * 2)
+
+    rebind, left = REGISTRY.rebind, iter(range(number, -1, -1))
+
+    def interrupted(entry: Entry, old: Node, new: Node) -> bool:
+        done = rebind(entry, old, new)
+        if next(left, None) == 0:
+            raise KeyboardInterrupt
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(REGISTRY, "rebind", interrupted)
+        with suppress(KeyboardInterrupt):
+            step()
+    found = w.tolist(), b.tolist()
+    assert found in [([1, 2], [3, 4]), ([4, 6], [6, 8])]
+    step()
+    assert w.tolist() == [x + y for x, y in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("method", ["rebind", "replace"])
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("number", range(3))
+def test_an_interruption_while_a_replay_hands_out_memory_leaves_all_tensors_new_or_none(
+    monkeypatch: pytest.MonkeyPatch, method: str, held: bool, number: int
+) -> None:
+    tensors = [fg.Tensor([1.0, 2.0]), fg.Tensor([3.0, 4.0]), fg.Tensor([5.0, 6.0])]
+
+    @fg.jit
+    def step() -> None:
+        for x in tensors:
+            x.assign(x * 2)
+
+    with fg.config(poison=True):  # then nothing is written over
+        for _ in range(3):
+            step()
+        others = [copy.copy(x) for x in tensors] if held else []
+        change, left = getattr(REGISTRY, method), iter(range(number, -1, -1))
+
+        def interrupted(*args: Any) -> Any:
+            done = change(*args)
+            if next(left, None) == 0:
+                raise KeyboardInterrupt
+            return done
+
+        with monkeypatch.context() as patch:
+            patch.setattr(REGISTRY, method, interrupted)
+            with suppress(KeyboardInterrupt):
+                step()
+        found = [x.tolist() for x in tensors]
+        before = [[8.0, 16.0], [24.0, 32.0], [40.0, 48.0]]
+        assert found in (before, [[2 * n for n in row] for row in before])
+        assert [x.tolist() for x in others] == (before if held else [])
+        step()
+        assert [x.tolist() for x in tensors] == [[2 * n for n in row] for row in found]

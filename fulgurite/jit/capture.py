@@ -421,11 +421,11 @@ class Capture:
                     node = UNSHARD(buffer, arg=base.arg)
                 if old.op is WATCH and TAPE in old.watched:
                     node = WATCH(node, arg=old.arg)
+                made = Placeholder(tensor, path, old, base, buffer, node, how, free)
+                self.placeholders.append(made)  # noted before it is bound: see `_put_back`
                 if REGISTRY.rebind(tensor.entry, old, node):
-                    self.placeholders.append(
-                        Placeholder(tensor, path, old, base, buffer, node, how, free)
-                    )
                     break
+                self.placeholders.pop()
 
     def _varying(self, name: str, path: str, base: Node) -> Varying | None:
         """How the sizes of a tensor vary, if its argument is marked; its variables are noted."""

@@ -986,21 +986,32 @@ class Replay:
                     made = self._node(out, memories[out], abouts[out], split)
                     node = tape_leaf(made, tensors[i]) if expected.leaf else made
                     anew.append((entry, entry.node, node))
-                if not REGISTRY.rebind_all(anew):
-                    return False
-                fresh = {id(entry) for entry, _, _ in anew}
-                for i, out in late:
-                    entry = tensors[i].entry
-                    if id(entry) not in fresh:
-                        REGISTRY.replace(entry, _base(entry.node), memories[out])
-                    bound.keys[i] = entry.key
-                    if i in self.params:
-                        bound.addresses[self.params[i]] = memories[out].address
-                        bound.memories[i] = weakref.ref(memories[out])
-                self._note(bound, bound.keys)
-                bound.frame, bound.shapes = None, []
+                try:
+                    return self._rebound(late, anew, bound, tensors, memories)
+                except BaseException:  # interrupted: of a step all tensors are new, or none is
+                    self._rebound(late, anew, bound, tensors, memories)
+                    raise
             finally:
                 REGISTRY.writing = before
+
+    def _rebound(
+        self, late: list[tuple[int, int]], anew: list[tuple[Entry, Node, Node]], bound: Bound,
+        tensors: Sequence[Tensor], memories: Sequence[Any],
+    ) -> bool:  # fmt: skip
+        """Give tensors other nodes, or their nodes other memory; a second time changes nothing."""
+        if not REGISTRY.rebind_all(anew):
+            return False
+        fresh = {id(entry) for entry, _, _ in anew}
+        for i, out in late:
+            entry = tensors[i].entry
+            if id(entry) not in fresh:
+                REGISTRY.replace(entry, _base(entry.node), memories[out])
+            bound.keys[i] = entry.key
+            if i in self.params:
+                bound.addresses[self.params[i]] = memories[out].address
+                bound.memories[i] = weakref.ref(memories[out])
+        self._note(bound, bound.keys)
+        bound.frame, bound.shapes = None, []
         return True
 
 

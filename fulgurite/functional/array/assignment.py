@@ -82,11 +82,11 @@ def _change(x: Tensor, make: Callable[[Node], Node]) -> None:
         if new is before or new is old:
             return
         bound = _bound(x, old, new, leaf)
+        if SCOPES.capturing:  # noted before it is so: an interrupt puts back what is noted
+            SCOPES.changed.add(x.entry)
+        for touched in SCOPES.stack:  # ends with the gradient scope: see grad.vjp
+            touched.append(weakref.ref(x.entry))
         if REGISTRY.rebind(x.entry, old, bound):
-            if SCOPES.capturing:
-                SCOPES.changed.add(x.entry)
-            for touched in SCOPES.stack:  # ends with the gradient scope: see grad.vjp
-                touched.append(weakref.ref(x.entry))
             return
 
 

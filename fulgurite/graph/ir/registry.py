@@ -188,8 +188,8 @@ class Registry:
         """Compare and swap for several entries (each with its old and new node): all, or none."""
         with self._lock:
             listed = list(changes)
-            if any([entry.node is not old for entry, old, _ in listed]):
-                return False
+            if any([entry.node is not old and entry.node is not new for entry, old, new in listed]):
+                return False  # `new` of a call that was interrupted
             for entry, old, new in listed:
                 self.rebind(entry, old, new)
             return True
