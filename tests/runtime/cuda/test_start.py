@@ -258,16 +258,19 @@ def test_no_driver_and_an_old_one_are_errors_where_the_first_tensor_is_made(
 
 
 PROCESS = """
-import os, sys, threading
+import ctypes, os, sys, threading
 import numpy as np
 from tests.runtime.cuda import fake
 import fulgurite as fg
 from fulgurite.runtime.device import DeviceError, get_device
+driver = ctypes.CDLL(fake.library())
+driver.fake_hold(os.environ.get("HELD", "").encode())
 x = fg.Tensor(np.arange(3, dtype=np.float32))
 assert "cuDevicePrimaryCtxRetain" in os.environ["FAKE_CUDA_SLEEPS"]
 """
 FORKED = """
 assert any(t.name == "fulgurite-cuda" for t in threading.enumerate()), "it has started by now"
+threading.Timer(0.2, driver.fake_hold, [b""]).start()
 child = os.fork()
 if not child:
     try:
@@ -298,7 +301,7 @@ def said(script: str, **environment: str) -> str:
 
 
 def test_a_fork_waits_for_the_start_and_its_child_has_no_gpu() -> None:
-    assert said(PROCESS + FORKED) == "fine\n"
+    assert said(PROCESS + FORKED, HELD="cuStreamCreate") == "fine\n"
 
 
 def test_a_process_that_ends_while_its_gpu_starts_ends_well() -> None:
@@ -311,8 +314,10 @@ import ctypes, os, threading
 import numpy as np
 import fulgurite as fg
 library = ctypes.CDLL(os.environ["FULGURITE_LIBCUDA"])
+library.fake_hold(b"cuInit")
 x = fg.Tensor(np.ones(3, np.float32))
 assert any(t.name == "fulgurite-driver" for t in threading.enumerate())
+library.fake_hold(b"")
 assert x.tolist() == [1, 1, 1]
 child = os.fork()
 if not child:
