@@ -42,8 +42,9 @@ def load_compiler_ahead() -> None:
 
 def compile_ahead(kernels: Sequence[Kernel], over: Set[Kernel]) -> None:
     """Have the texts of kernels compiled for the GPU that the table of tiles is for."""
-    capability = tiling.HOPPER.capability
-    codegen = CudaCodeGenerator(SimpleNamespace(properties=SimpleNamespace(capability=capability)))
+    capability, shared = tiling.HOPPER.capability, tiling.HOPPER.shared_bytes
+    about = SimpleNamespace(capability=capability, shared=shared)
+    codegen = CudaCodeGenerator(SimpleNamespace(properties=about))
     launches: list[Launch] = []
     for kernel in dict.fromkeys(kernels):
         with suppress(CannotLower):  # the host runs it
@@ -134,7 +135,7 @@ class CudaCodeGenerator:
         watch = Watch.of(current(), observe)
         table = tiling.TF32 if current().matmul_precision == "tf32" else tiling.HOPPER
         if plain or self.properties.capability != table.capability:
-            table = tiling.in_plain_triton(table)
+            table = tiling.in_plain_triton(table, self.properties.shared)
         if kernel.kind is KernelKind.FOLD:
             return render.render_fold(kernel.plan, table, watch)
         indexed = lower_kernel(kernel).indexed

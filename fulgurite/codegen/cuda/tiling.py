@@ -164,9 +164,16 @@ HOPPER = GpuTable()
 TF32 = replace(HOPPER, dot_precision="tf32")
 
 
-def in_plain_triton(table: GpuTable) -> GpuTable:
-    """The table without Hopper's own forms: of other chips, and of Triton's interpreter."""
-    return replace(table, gluon=False, gluon_stream=False)
+def in_plain_triton(table: GpuTable, shared: int = HOPPER.shared_bytes) -> GpuTable:
+    """The table without Hopper's own forms: of other chips, and of Triton's interpreter.
+
+    Where a program has less than half of a Hopper's `shared` memory (GPUs for desks), tiles of
+    online reductions are half as long each way: heads of 256 and their gradients are held whole.
+    """
+    found = replace(table, gluon=False, gluon_stream=False, shared_bytes=shared)
+    if 2 * shared >= table.shared_bytes:
+        return found
+    return replace(found, stream_rows=found.stream_rows // 2, stream_block=found.stream_block // 2)
 
 
 def choose_tiling(

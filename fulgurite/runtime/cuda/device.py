@@ -463,7 +463,7 @@ class CudaDevice(BaseDevice):
     def table(self) -> KernelTable:
         """The functions that are loaded."""
         capability, key = self.properties.capability, self.codegen.key
-        return KernelTable(self.driver, capability, key, self.enter)
+        return KernelTable(self.driver, capability, key, self.enter, self.properties.shared)
 
     # --- products of a vendor's library ----------------------------------------------------------
 

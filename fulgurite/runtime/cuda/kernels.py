@@ -12,6 +12,7 @@ import json
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ from ...codegen.cuda.source import (
 )
 from ...config import current
 from ...core.digest import digest_of
+from ...errors import CompilerError
 from ..cache.disk import store_for
 from ..device import DeviceError
 from . import driver as cuda
@@ -156,6 +158,8 @@ class Compilations:
         """All that was begun, as it is done."""
         for _ in self.begun:
             digest, made = self._done.get()
+            if isinstance(made, CompilerError):  # the line it was asked at is this thread's
+                raise CompilerError(made.what, made.hint) from made
             if isinstance(made, BaseException):
                 raise made
             yield digest, made
@@ -169,9 +173,11 @@ class KernelTable:
     """All functions that are loaded on one GPU."""
 
     def __init__(
-        self, driver: cuda.Driver, capability: int, key: str, enter: Callable[[], None]
-    ) -> None:
+        self, driver: cuda.Driver, capability: int, key: str, enter: Callable[[], None],
+        shared: int,
+    ) -> None:  # fmt: skip
         self.driver, self.capability, self.key = driver, capability, key
+        self.shared = shared  # bytes that a program may have
         self.enter = enter  # waits for the context: kernels are compiled before there is one
         self.functions: dict[str, cuda.Function] = {}
         self.images: dict[str, tuple[bytes, dict[str, Any]]] = {}  # for those who ship code
@@ -221,10 +227,19 @@ class KernelTable:
         self.compiled += 1
 
     def cubin(self, launch: Launch) -> Cubin:
-        """Machine code of a launch."""
+        """Machine code of a launch, with as many steps on their way as the GPU has room for."""
         with FORK_LOCK:
             from ...codegen.cuda.compilation import pool
         found: Cubin = pool.compile_launch(launch, self.capability)
+        while found.shared > self.shared:
+            if launch.stages == 1:
+                raise DeviceError(
+                    f"a kernel wants {found.shared} bytes of shared memory, of which this GPU has "
+                    f"{self.shared}",
+                    "use float16 or bfloat16, smaller heads, or another GPU",
+                )
+            launch = replace(launch, stages=launch.stages - 1)
+            found = pool.compile_launch(launch, self.capability)
         return found
 
     def fetch(self, digest: str) -> bool:

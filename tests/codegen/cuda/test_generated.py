@@ -6,7 +6,7 @@ import pytest
 
 from tests.codegen.cuda.subprocesses import counted, needs_triton
 
-SHARED = {80: 166_912, 90: 232_448, 100: 232_448}  # bytes a block may have
+SHARED = {80: 166_912, 89: 101_376, 90: 232_448, 100: 232_448}  # bytes a block may have
 REGISTERS = 65_536  # of a processor
 KNOWN = (
     "complex numbers",  # functions with branch cuts, products over an axis: NumPy's

@@ -185,7 +185,8 @@ class FakeCudaDevice(cuda_device.CudaDevice):
     @cached_property
     def table(self) -> Any:
         """Names in the place of machine code."""
-        return FakeTable(self.driver, self.properties.capability, "fake", self.enter)
+        about = self.properties
+        return FakeTable(self.driver, about.capability, "fake", self.enter, about.shared)
 
     def expect_compiles(self) -> None:
         """Nothing is compiled."""

@@ -257,21 +257,20 @@ def test_no_driver_and_an_old_one_are_errors_where_the_first_tensor_is_made(
     assert fg.Tensor([1.0]).tolist() == [1.0]
 
 
-BEGUN = """
-import os, sys, threading
-begun, start = [], threading.Thread.start
-threading.Thread.start = lambda thread: (begun.append(thread.name), start(thread))[1]
-"""  # whose names stay, however soon a thread has ended
 PROCESS = """
+import ctypes, os, sys, threading
 import numpy as np
 from tests.runtime.cuda import fake
 import fulgurite as fg
 from fulgurite.runtime.device import DeviceError, get_device
+driver = ctypes.CDLL(fake.library())
+driver.fake_hold(os.environ.get("HELD", "").encode())
 x = fg.Tensor(np.arange(3, dtype=np.float32))
 assert "cuDevicePrimaryCtxRetain" in os.environ["FAKE_CUDA_SLEEPS"]
 """
 FORKED = """
-assert "fulgurite-cuda" in begun
+assert any(t.name == "fulgurite-cuda" for t in threading.enumerate()), "it has started by now"
+threading.Timer(0.2, driver.fake_hold, [b""]).start()
 child = os.fork()
 if not child:
     try:
@@ -293,8 +292,8 @@ def said(script: str, **environment: str) -> str:
     sleeps = "cuInit=100000 cuDevicePrimaryCtxRetain=100000"
     own = {"PYTHONPATH": str(ROOT), "FULGURITE_DEVICE": "cuda", "FAKE_CUDA_SLEEPS": sleeps}
     done = subprocess.run(
-        [sys.executable, "-c", BEGUN + script], cwd=ROOT, env=os.environ | own | environment,
-        text=True, capture_output=True, timeout=120, check=False,
+        [sys.executable, "-c", script], cwd=ROOT, env=os.environ | own | environment, text=True,
+        capture_output=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not done.stderr
@@ -302,7 +301,7 @@ def said(script: str, **environment: str) -> str:
 
 
 def test_a_fork_waits_for_the_start_and_its_child_has_no_gpu() -> None:
-    assert said(PROCESS + FORKED) == "fine\n"
+    assert said(PROCESS + FORKED, HELD="cuStreamCreate") == "fine\n"
 
 
 def test_a_process_that_ends_while_its_gpu_starts_ends_well() -> None:
@@ -311,12 +310,14 @@ def test_a_process_that_ends_while_its_gpu_starts_ends_well() -> None:
 
 
 WHOLE = """
-import ctypes
+import ctypes, os, threading
 import numpy as np
 import fulgurite as fg
 library = ctypes.CDLL(os.environ["FULGURITE_LIBCUDA"])
+library.fake_hold(b"cuInit")
 x = fg.Tensor(np.ones(3, np.float32))
-assert "fulgurite-driver" in begun
+assert any(t.name == "fulgurite-driver" for t in threading.enumerate())
+library.fake_hold(b"")
 assert x.tolist() == [1, 1, 1]
 child = os.fork()
 if not child:

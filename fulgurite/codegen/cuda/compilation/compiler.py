@@ -25,6 +25,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ....core.lazy_dataclass import dataclass
+from ....errors import CompilerError
 from ..source import Launch
 
 _REGISTER_COUNT, _FRAME_SIZE = 0x2F, 0x11  # attributes in a cubin's .nv.info
@@ -79,7 +80,13 @@ def load() -> None:
     """Import what compiling needs of Triton, once."""
     with _loading:
         if _GENERATOR not in sys.modules:
-            _load_code_generator()
+            try:
+                _load_code_generator()
+            except ImportError as problem:
+                raise CompilerError(
+                    f"kernels for NVIDIA GPUs are compiled by Triton, which is not here: {problem}",
+                    "pip install 'triton>=3.6', or use another device, such as cpu",
+                ) from problem
             _name_carried_variables()
         _prelude()
 

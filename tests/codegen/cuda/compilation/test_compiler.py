@@ -27,6 +27,28 @@ def test_gluon_is_not_loaded_by_us_and_works_for_others() -> None:
     assert last_word(LOADED) == "fine"
 
 
+ABSENT = """
+import sys
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "triton":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Nowhere())
+from fulgurite.codegen.cuda.compilation import compiler
+from fulgurite.errors import CompilerError
+try:
+    compiler.load()
+except CompilerError as problem:
+    assert "compiled by Triton" in problem.what and "No module named 'triton" in problem.what
+    assert "pip install" in problem.hint
+    print("fine")
+"""
+
+
+def test_without_triton_the_error_says_what_to_install() -> None:
+    assert last_word(ABSENT) == "fine"
+
+
 VERSION = """
 import sys
 from fulgurite.codegen.cuda.generator import triton_version
