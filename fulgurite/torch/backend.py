@@ -8,7 +8,7 @@ that AOTAutograd wraps: forward and backward are one native call each.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,12 +37,16 @@ def fulgurite(
     `options` are those of `fg.config` (`deterministic`, `exact`, `search`, ...), and
     `eager_random`, which leaves random operators to torch.
     """
+    from torch._dynamo.utils import flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     chosen = checked(options or {})
+    if any([isinstance(x, list | tuple | dict) for x in inputs]):  # as compiled autograd has them
+        again = functools.partial(fulgurite, options=chosen)
+        return flatten_graph_inputs(module, list(inputs), again)
     if any([isinstance(x, torch.Tensor) and x.is_cuda for x in inputs]):
-        unify_attention(module)
+        unify_attention(getattr(module, "gm", module))
     compiler = functools.partial(compiled, options=chosen)
     backward = torch._dynamo.disable(
         lambda m, i: torch._dynamo.disable(compiler(m, i), reason="it is compiled"),
@@ -102,7 +106,21 @@ def decompositions(before_autograd: bool = False) -> dict[Any, Any]:
         for operator, function in table().items()
         if not isinstance(operator, torch._ops.OpOverload) or name_of(operator) not in TABLE
     }
-    return found | one_by_one() | CORRECTED
+    return {op: _tried(f) for op, f in (found | one_by_one() | CORRECTED).items()}
+
+
+def _tried(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves to its operator what it takes no arguments of: torch's own are
+    stricter than its kernels (`addcmul` of whole numbers with `value=0.5`)."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except (TypeError, ValueError):
+            return NotImplemented
+
+    return call
 
 
 def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:

@@ -27,7 +27,7 @@ from ..core.digest import digest_of
 from ..runtime.cache.disk import store_for
 from ..runtime.cache.plan_cache import build_of
 from .graph import Graph
-from .home import place_of, stand_in
+from .home import offset_of, place_of, stand_in
 from .lower import line_of
 
 try:
@@ -211,7 +211,7 @@ def keeping(
 ) -> Iterator[Callable[[Callable[..., Any]], Any]]:
     """What makes a compiler one whose graphs torch's cache keeps, while a block runs."""
     build = is_kept(options)
-    if build is None or has_floats(module):
+    if build is None or not isinstance(module, fx.GraphModule) or has_floats(module):
         yield lambda compiler: compiler
         return
     lines = [str(node.meta.get("stack_trace")) for node in module.graph.nodes]
@@ -276,13 +276,13 @@ def _known(val: Any) -> Any:
         return [_known(each) for each in val]
     if not isinstance(val, torch.Tensor):
         return _word(val, {})
-    sizes = [*val.shape, *val.stride()]
+    sizes = [*val.shape, *val.stride(), offset_of(val)]
     if not all([isinstance(n, int) for n in sizes]):
         raise NotKept("a size is a symbol")
     if val.layout is not torch.strided or val.is_neg() or val.is_conj():
         raise NotKept(f"a tensor is {val.layout} on {val.device}")
     dtype, place = str(val.dtype).removeprefix("torch."), str(place_of(val))
-    return {"tensor": [dtype, list(val.shape), list(val.stride()), place]}
+    return {"tensor": [dtype, list(val.shape), list(val.stride()), place, offset_of(val)]}
 
 
 def read(text: str) -> fx.Graph:
@@ -319,8 +319,8 @@ def _read(x: Any, nodes: Sequence[fx.Node]) -> Any:
     if kind == "dict":
         return {name: _read(each, nodes) for name, each in value.items()}
     if kind == "tensor":
-        dtype, size, stride, place = value
-        return stand_in(size, stride, getattr(torch, dtype), torch.device(place))
+        dtype, size, stride, place, offset = value
+        return stand_in(size, stride, getattr(torch, dtype), torch.device(place), offset)
     if kind == "complex":
         return complex(*value)
     return torch.device(value) if kind == "device" else getattr(torch, value)

@@ -28,7 +28,7 @@ from ..tensor import Tensor
 from .arrays import array_of
 from .backend import decompositions
 from .dtypes import TO_OURS
-from .graph import Numbers
+from .graph import Numbers, stride_over_bases
 from .home import Home
 from .lower import Lowering, refusal
 from .reporting import shown
@@ -57,6 +57,7 @@ class Exported(fg.nn.Module):
         program = program.run_decompositions(decompositions(before_autograd=True))
         self._spec, self._signature = program.call_spec, program.graph_signature
         self._graph = program.graph_module.graph
+        stride_over_bases(self._graph)
         self._nodes = [n for n in self._graph.nodes if n.op == "call_function" and not _is_aside(n)]
         self._placeholders = [n for n in self._graph.nodes if n.op == "placeholder"]
         for node in self._nodes:

@@ -23,7 +23,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from .home import home_of, place_of, stand_in
+from .home import home_of, offset_of, place_of, stand_in
 from .layout import layout_of
 from .lower import LoweringError, is_operator, refusal
 from .ops.randomness import RANDOM
@@ -53,6 +53,7 @@ class Graph:
 
     def __init__(self, graph: fx.Graph, options: dict[str, Any]) -> None:
         self.module = graph.owning_module  # of constants
+        stride_over_bases(graph)
         self.options = {k: v for k, v in options.items() if k != "eager_random"}
         self.eager_random = bool(options.get("eager_random"))
         self.nodes = [n for n in graph.nodes if n.op == "call_function"]
@@ -174,8 +175,8 @@ class Program:
         """What an operator makes of the tensor that it sees."""
         if node.target is operator.getitem:
             return operator.itemgetter(node.args[1])
-        rest = fx.node.map_arg(node.args[1:], self.numbers.number)
-        named: Any = fx.node.map_arg(node.kwargs, self.numbers.number)
+        rest: Any = fx.node.map_aggregate(node.args[1:], self.numbers.number)
+        named: Any = fx.node.map_aggregate(node.kwargs, self.numbers.number)
         target: Any = node.target
         return lambda tensor: target(tensor, *rest, **named)
 
@@ -301,11 +302,12 @@ class Program:
     def _eager(self, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
         """What torch's own operator gives."""
 
-        def real(arg: fx.Node) -> Any:
-            return env[arg] if arg in env else self.numbers.number(arg)
+        def real(arg: Any) -> Any:
+            known = isinstance(arg, fx.Node) and arg in env
+            return env[arg] if known else self.numbers.number(arg)
 
-        args = fx.node.map_arg(node.args, real)
-        named = fx.node.map_arg(node.kwargs, real)
+        args: Any = fx.node.map_aggregate(node.args, real)
+        named: Any = fx.node.map_aggregate(node.kwargs, real)
         with torch.no_grad():
             found = node.target(*args, **named)
         return found if node in self.open else self._as_known(node, found, self.numbers.known(node))
@@ -376,7 +378,8 @@ class Numbers:
             return val
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
-        return stand_in(size, stride, val.dtype, place_of(val))
+        offset = self.number(offset_of(val))
+        return stand_in(size, stride, val.dtype, place_of(val), offset)
 
 
 def _base_of(node: fx.Node) -> fx.Node:
@@ -391,6 +394,17 @@ def _base_of(node: fx.Node) -> fx.Node:
 
 def _is_view(node: fx.Node) -> bool:
     return is_operator(node) and bool(getattr(node.target, "is_view", False))
+
+
+def stride_over_bases(graph: fx.Graph) -> None:
+    """Let `as_strided` of a view read the tensor that the view is of: it means places in memory,
+    of which the view's own elements are but some."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        source, size, stride, *offset = node.args
+        base = _base_of(source)
+        if base is not source:
+            place = offset[0] if offset else offset_of(source.meta["val"])
+            node.args = (base, size, stride, place)
 
 
 def _chain(node: fx.Node, base: fx.Node) -> list[fx.Node]:

@@ -130,10 +130,17 @@ def place_of(tensor: Any) -> Any:
     return getattr(tensor, "place", tensor.device)
 
 
-def stand_in(size: Sequence[int], stride: Sequence[int], dtype: Any, place: Any) -> Any:
+def offset_of(tensor: Any) -> Any:
+    """How many elements of its memory are before a tensor's first, or the one a stand-in is for."""
+    return tensor.offset if hasattr(tensor, "offset") else tensor.storage_offset()
+
+
+def stand_in(
+    size: Sequence[int], stride: Sequence[int], dtype: Any, place: Any, offset: int
+) -> Any:
     """A tensor without memory, which says where memory would be."""
     made = torch.empty_strided(size, stride, dtype=dtype, device="meta")
-    made.place = place
+    made.place, made.offset = place, offset
     return made
 
 

@@ -2,8 +2,8 @@
 
 In: nodes in order, and torch's own knowledge of their values (`meta["val"]`). Out: for each node a
 lazy tensor over stand-in buffers, one for each tensor that comes from outside of the part. Every
-result is checked against the shape and dtype that torch's meta function found, so that a wrong
-lowering fails while it compiles, with the operator's name and the user's line.
+result is checked against the shape and dtype that torch's meta function found: an operator whose
+lowering fails, or gives something else, is torch's to run, with a warning that says so.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from .layout import Layout, layout_of
 from .table import HOST, TABLE, Refused, Use, name_of
 
 assert ops, "the table is filled"
+FAULTS = (FulguriteError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
+          AssertionError, NotImplementedError)  # fmt: skip
 _LINE = re.compile(r'File "(.+?)", line (\d+)')
 
 
@@ -141,12 +143,11 @@ class Lowering:
         args = [self.argument(a) for a in node.args]
         named = {k: self.argument(v) for k, v in node.kwargs.items()}
         try:
-            found = TABLE[name](use, *args, **named)
+            return self._checked(node, TABLE[name](use, *args, **named), out)
         except Refused:
             raise
-        except (FulguriteError, TypeError, ValueError, IndexError, KeyError) as problem:
+        except FAULTS as problem:
             raise Refused(f"its lowering failed: {_first_line(problem)}") from problem
-        return self._checked(node, found, out)
 
     def _fake(self, arg: Any) -> Any:
         if isinstance(arg, fx.Node):

@@ -362,3 +362,16 @@ def test_weights_by_length_steps_of_optimisers_and_numbers_that_vary_are_compile
     ):
         assert torch.equal(ours, right)
     assert not fgt.report().eager
+
+
+def test_a_backward_that_torch_compiles_as_a_whole_is_eager_torchs() -> None:
+    """Compiled autograd gives a list among the inputs of its graph."""
+    from torch._dynamo import compiled_autograd
+
+    make, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh()), torch.randn(5, 4)
+    make(x).square().sum().backward()
+    theirs = [p.grad.clone() for p in make.parameters()]
+    make.zero_grad()
+    with compiled_autograd._enable(compiled):
+        compiled(make)(x).square().sum().backward()
+    close([p.grad for p in make.parameters()], theirs)

@@ -11,6 +11,7 @@ import fulgurite.torch as fgt
 from fulgurite.torch.graph import watching
 from fulgurite.torch.lower import LoweringError
 from fulgurite.torch.segment import Segment
+from fulgurite.torch.table import TABLE
 
 
 def compiled(function: Any) -> Any:
@@ -103,6 +104,25 @@ def test_a_result_of_torchs_in_other_memory_than_promised_is_read_as_it_is() -> 
 def test_a_result_of_another_shape_than_promised_is_an_error_that_names_the_operator() -> None:
     with pytest.raises(LoweringError, match="fulgurite_tests::longer"):
         compiled(lambda x: longer(x) + 1)(torch.randn(4, 6))
+
+
+def divided(use: Any, x: Any) -> Any:
+    return x * (1 // 0)
+
+
+def shortened(use: Any, x: Any) -> Any:
+    return x[:1]
+
+
+@pytest.mark.parametrize("wrong", [divided, shortened])
+def test_an_operator_whose_lowering_is_at_fault_is_torchs_with_a_warning(
+    wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TABLE, "sinh.default", wrong)
+    x = torch.randn(4, 6)
+    with pytest.warns(fgt.FallbackWarning, match=r"sinh\.default .*its lowering failed"):
+        found = compiled(lambda x: x.sinh() * 3)(x)
+    torch.testing.assert_close(found, x.sinh() * 3)
 
 
 def scaled(x: Any, n: Any) -> Any:

@@ -133,7 +133,7 @@ def test_a_graph_is_at_home_where_its_tensors_are(library: ctypes.CDLL) -> None:
     assert home_of([here]) == Home(torch.device("cpu"), "cpu")
     found = home_of([here, there])
     assert (found.torch, found.ours) == (torch.device("cuda", 0), "cuda") and found.is_gpu
-    assert place_of(stand_in([2], [1], torch.float32, there.device)) == there.device
+    assert place_of(stand_in([2], [1], torch.float32, there.device, 0)) == there.device
     with fg.config(device="cuda"):  # torch's tensors of the host are no GPU's
         assert home_of([here]) == Home(torch.device("cpu"), "cpu")
 

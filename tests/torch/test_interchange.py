@@ -272,6 +272,16 @@ def test_tensors_without_values_of_ours_are_refused_and_empty_ones_are_not() -> 
         assert torch.equal(fg.to_torch(fg.from_torch(x)), x)
 
 
+def test_an_exported_program_reads_the_memory_of_what_a_view_is_of() -> None:
+    class Strided(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return (x * 2)[:3, 1:3].unsqueeze(1).as_strided((2, 2), (4, 3)) + 1
+
+    x = torch.randn(6, 8)
+    found = fg.from_torch(Strided(), x)(fg.Tensor(x.numpy())).numpy()
+    np.testing.assert_allclose(found, Strided()(x).numpy(), rtol=1e-6)
+
+
 def test_an_exported_operator_that_torch_decomposes_wrongly_is_right() -> None:
     class Margins(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, labels: Any) -> Any:

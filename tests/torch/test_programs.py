@@ -184,6 +184,22 @@ def margins(a: Any, t: Any) -> Any:
     return [F.multilabel_margin_loss(a, t, reduction=how) for how in ("none", "mean", "sum")]
 
 
+def strided(a: Any) -> Any:
+    b = a * 2
+    part, turned, beside = b[:3, :2].unsqueeze(1), b.t()[1:3], b[:, 2:4]
+    return [
+        part.as_strided((2,), (4,)) + 1,
+        part.as_strided((2,), (4,), 1) * 3,
+        beside.as_strided((2, 2), (1, 4)) * 2,
+        turned.as_strided((2,), (3,)) + 0,
+    ]
+
+
+def strided_inputs(a: Any, b: Any) -> Any:
+    return (a.as_strided((2,), (4,)) + 1, b.as_strided((2, 2), (3, 1)) * 2,
+            b.as_strided((2,), (3,), 2) * 1, b[1:].as_strided((3,), (5,)) - 1)  # fmt: skip
+
+
 def overlapping() -> tuple[Any, Any]:
     """Two views of one tensor, with an element in common."""
     whole = x(8, 9, wanted=False)
@@ -194,6 +210,8 @@ PROGRAMS: dict[str, Make] = {
     "views that are written to": lambda: (stretched, (x(6, 8), x(5, 4))),
     "an input that is written to": lambda: (written, (x(5, 4, wanted=False),)),
     "branches on values": lambda: (broken, (x(4, 4),)),
+    "a factor that torch's decomposition refuses": lambda: (
+        fractions_of_whole_numbers, (torch.arange(4), torch.arange(4))),
     "mixed dtypes": lambda: (mixed, (
         x(7), torch.arange(-3, 4), torch.tensor([True, False] * 3 + [True]),
         torch.arange(7, dtype=torch.int8))),
@@ -230,6 +248,9 @@ PROGRAMS: dict[str, Make] = {
     "margins of one row": lambda: (margins, (x(5), torch.tensor([1, 3, -1, 2, 0]))),
     "a view that is written to and one beside it": lambda: (
         lambda a, b: (b + 1, a.mul_(2)), overlapping()),
+    "places in the memory of what a view is of": lambda: (strided, (x(6, 8),)),
+    "places in the memory of inputs with gaps": lambda: (
+        strided_inputs, (x(6, 8, wanted=False)[:3, :2].unsqueeze(1), x(6, 8, seed=1)[::2, 1:3])),
     "samples of a grid": lambda: (
         lambda a, g: F.grid_sample(a, g, padding_mode="reflection", align_corners=False),
         (x(2, 3, 5, 6), x(2, 4, 4, 2))),
@@ -256,7 +277,19 @@ def bits(a: Any) -> Any:
     return changed, a.detach().view(torch.int32) >> 23, a.detach().bfloat16().view(torch.int16)
 
 
+def narrowed(z: Any) -> Any:
+    return [z.to(dtype) for dtype in (torch.bool, torch.uint8, torch.int8, torch.int64)]
+
+
+def fractions_of_whole_numbers(a: Any, b: Any) -> Any:
+    return torch.addcmul(a, a, b, value=0.5), a * b
+
+
 COMPILED: dict[str, Make] = {
+    "complex numbers as truths and as small whole numbers": lambda: (
+        narrowed,
+        (torch.tensor([0j, 1j, 2, -2.5 + 1j, 300]),),
+    ),
     "gradients of a source that is scattered": lambda: (scattered, (x(4, 5), x(9, seed=1))),
     "a bilinear layer": lambda: (nn.Bilinear(3, 4, 2), (x(2, 5, 3), x(2, 5, 4, seed=1))),
     "bits as numbers": lambda: (bits, (x(3, 4),)),

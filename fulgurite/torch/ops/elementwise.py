@@ -250,8 +250,8 @@ def copied(use: Use, x: Any, *_: Any, **__: Any) -> Any:
     """The same value, in another type perhaps."""
     if use.name in ("conj_physical.default", "_conj.default", "_conj_physical.default"):
         return fg.conj(x)
-    if x.dtype.kind == "c" and use.dtype.kind != "c":
-        return cast(fg.real(x), use.dtype)
+    if x.dtype.kind == "c" and use.dtype.kind not in "bc":
+        x = fg.real(x)
     if x.dtype.kind == "f" and use.dtype.kind in "iu":
         return cast(cast(x, fg.int64), use.dtype)  # and then wraps around, as in torch
     return cast(x, use.dtype)

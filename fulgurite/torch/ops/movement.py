@@ -15,6 +15,7 @@ import numpy as np
 import fulgurite as fg
 
 from ...tensor import Tensor
+from ..home import offset_of
 from ..table import Refused, Use, aten, cast, replaced
 
 
@@ -271,12 +272,12 @@ def as_strided(
 ) -> Any:
     """Elements by their places in memory, as the layout of x in torch would have them."""
     fake = use.fakes[0]
-    start = fake.storage_offset() if offset is None else offset
-    same = (list(size), list(stride), start)
-    if same == (list(fake.shape), list(fake.stride()), fake.storage_offset()):
+    first = offset_of(fake)
+    start = first if offset is None else offset
+    if (list(size), list(stride), start) == (list(fake.shape), list(fake.stride()), first):
         return x
     flat = _in_memory_order(x, fake)
-    places = np.array(start - fake.storage_offset(), np.int64)
+    places = np.array(start - first, np.int64)
     for n, s in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(n) * s
     if places.size == 0:
@@ -296,8 +297,8 @@ def _dense(size: Sequence[int]) -> list[int]:
 def _in_memory_order(x: Tensor, fake: Any) -> Tensor:
     """All elements of a dense tensor in the order of their addresses."""
     order = sorted(range(x.ndim), key=lambda d: (-fake.stride(d), -fake.shape[d]))
-    moved = [fake.stride(d) for d in order]
-    if moved != _dense([fake.shape[d] for d in order]) and 1 not in fake.shape:
+    wide = [d for d in order if fake.shape[d] != 1]
+    if [fake.stride(d) for d in wide] != _dense([fake.shape[d] for d in wide]):
         raise Refused("as_strided of a tensor whose memory has gaps")
     return fg.reshape(fg.permute_dims(x, order), (-1,))
 
@@ -316,12 +317,12 @@ def as_strided_scatter(
 ) -> Any:  # fmt: skip
     """x with elements replaced by their places in memory."""
     fake = use.fakes[0]
-    start = fake.storage_offset() if offset is None else offset
-    same = (list(size), list(stride), start)
-    if same == (list(fake.shape), list(fake.stride()), fake.storage_offset()):
+    first = offset_of(fake)
+    start = first if offset is None else offset
+    if (list(size), list(stride), start) == (list(fake.shape), list(fake.stride()), first):
         return cast(source, x.dtype)
     flat = _in_memory_order(x, fake)
-    places = np.array(start - fake.storage_offset(), np.int64)
+    places = np.array(start - first, np.int64)
     for n, s in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(n) * s
     line = places.reshape(-1)
