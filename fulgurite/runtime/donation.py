@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence, Set
 from itertools import chain
@@ -28,7 +29,7 @@ from ..core.ops.reduce import REDUCE
 from ..graph.ir.cache_key import Normal, hosts_in, realized_node
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.queries import elements
-from ..graph.ir.registry import REGISTRY, Storage, has_tensor
+from ..graph.ir.registry import REGISTRY, Storage, entries_of, has_tensor
 from ..graph.memory.in_place import Pair, params_written
 from .device import Buffer
 from .step_executor import is_spoiled
@@ -72,6 +73,36 @@ def held_folds(roots: Sequence[Node], nodes: Sequence[Node], folds: Iterable[Nod
     if found and not COMMUNICATES.isdisjoint([node.op for node in nodes]):
         return []  # all ranks run one plan, whatever each of them holds
     return list(found)
+
+
+def computed_again(roots: Sequence[Node], normal: Normal) -> list[Node]:
+    """What this plan would compute and an earlier one did, on its way, for a tensor that was held.
+
+    A loop that looks at a part of what it carries on (`x = step(x)`, `if float(x[0]) > 1`) would
+    begin at its first round in each: so a value is computed twice and then known (decision 0283).
+    """
+    again = [n for n in normal.nodes if id(n) in _ONCE] if _ONCE else []
+    asked = set(roots)
+    for entry in entries_of(normal.nodes):
+        node = entry.node
+        if node.src and node not in asked and id(node) not in _ONCE and _is_work(node):
+            key = id(node)
+            _ONCE[key] = weakref.ref(node, lambda _, key=key: _ONCE.pop(key, None))
+    again = [node for node in again if node not in asked]
+    if not again or not COMMUNICATES.isdisjoint([node.op for node in normal.nodes]):
+        return []  # all ranks run one plan, whatever each of them holds
+    room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
+    return [node for node in again if elements(node.shape) <= room]
+
+
+_ONCE: dict[int, weakref.ref[Node]] = {}  # what plans computed on their way for tensors, by id
+
+
+def _is_work(node: Node) -> bool:
+    """Is it more than a view of what is known?"""
+    while node.op.family == "movement":
+        node = node.src[0]
+    return bool(node.src)
 
 
 def _only_reader(node: Node) -> Node | None:
