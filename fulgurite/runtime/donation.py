@@ -14,7 +14,8 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -51,51 +52,57 @@ def assigned_tensors(normal: Normal) -> list[Node]:
     return list(found)
 
 
-def held_folds(roots: Sequence[Node], nodes: Sequence[Node], folds: Iterable[Node]) -> list[Node]:
-    """Held tensors made of one fold each, to be known as well: together no larger than the roots.
+def kept_along(roots: Sequence[Node], normal: Normal) -> list[Node]:
+    """What is on the way to the roots and is to be known with them: no later plan computes it.
+
+    It is held, or was when an earlier plan computed it: of most graphs nothing between is.
+    """
+    between = [e.node for e in entries_of(normal.nodes) if e.node.src and e.node not in roots]
+    again = [n for n in normal.nodes if id(n) in _ONCE] if _ONCE else []
+    if not between and not again:
+        return []
+    if not COMMUNICATES.isdisjoint([node.op for node in normal.nodes]):
+        return []  # all ranks run one plan, whatever each of them holds
+    room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
+    found = [node for node in again if node not in roots and elements(node.shape) <= room]
+    found += _held_folds(roots, normal, {*between}.difference(found)) if between else []
+    for node in between:
+        if id(node) not in _ONCE and _is_work(node):
+            _ONCE[id(node)] = weakref.ref(node, partial(_forget, id(node)))
+    return found
+
+
+def _held_folds(roots: Sequence[Node], normal: Normal, held: Set[Node]) -> list[Node]:
+    """Held tensors made of one fold each, all together no larger than the roots.
 
     Each plan that reads them would fold again: labels in every `x[labels == k]` (decision 0282).
     """
-    asked, on_the_way, found = set(roots), set(nodes), dict[Node, None]()
+    found: dict[Node, None] = {}
+    on_the_way = set(normal.nodes).difference(roots)
     room = sum([elements(root.shape) for root in roots])
-    for fold in folds:
+    for fold in normal.folds:
         node: Node | None = fold if fold.op is REDUCE else None
         for _ in range(NEAR):
-            if node is None or node in asked or node in found or node not in on_the_way:
+            if node is None or node in found or node not in on_the_way:
                 break
-            if has_tensor(node):
+            if node in held:
                 size = elements(node.shape)
                 if size <= room and elements(fold.src[0].shape) >= FOLDED * size:
                     found[node] = None
                     room -= size
                 break
             node = _only_reader(node)
-    if found and not COMMUNICATES.isdisjoint([node.op for node in nodes]):
-        return []  # all ranks run one plan, whatever each of them holds
     return list(found)
 
 
-def computed_again(roots: Sequence[Node], normal: Normal) -> list[Node]:
-    """What this plan would compute and an earlier one did, on its way, for a tensor that was held.
-
-    A loop that looks at a part of what it carries on (`x = step(x)`, `if float(x[0]) > 1`) would
-    begin at its first round in each: so a value is computed twice and then known (decision 0283).
-    """
-    again = [n for n in normal.nodes if id(n) in _ONCE] if _ONCE else []
-    asked = set(roots)
-    for entry in entries_of(normal.nodes):
-        node = entry.node
-        if node.src and node not in asked and id(node) not in _ONCE and _is_work(node):
-            key = id(node)
-            _ONCE[key] = weakref.ref(node, lambda _, key=key: _ONCE.pop(key, None))
-    again = [node for node in again if node not in asked]
-    if not again or not COMMUNICATES.isdisjoint([node.op for node in normal.nodes]):
-        return []  # all ranks run one plan, whatever each of them holds
-    room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
-    return [node for node in again if elements(node.shape) <= room]
+# What plans computed on their way for tensors, by id. `x = step(x)` in a loop that looks at a part
+# of x would begin at the first round in each: it is computed twice, then known (decision 0283).
+_ONCE: dict[int, weakref.ref[Node]] = {}
 
 
-_ONCE: dict[int, weakref.ref[Node]] = {}  # what plans computed on their way for tensors, by id
+def _forget(key: int, _: object) -> None:
+    """A node is gone."""
+    _ONCE.pop(key, None)
 
 
 def _is_work(node: Node) -> bool:

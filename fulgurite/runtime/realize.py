@@ -45,8 +45,7 @@ from .donation import (
     NOTHING,
     assigned_tensors,
     candidates,
-    computed_again,
-    held_folds,
+    kept_along,
     run_in_place,
 )
 from .gc_pause import held_back
@@ -472,9 +471,7 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         kept = held_with(shared, normal.extremes, has_tensor)
         shared, normal = _widened(shared, normal, kept, device)
     if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
-        kept = computed_again(shared, normal)
-        if normal.folds:
-            kept += held_folds(shared, normal.nodes, normal.folds)
+        kept = kept_along(shared, normal)
         shared, normal = _widened(shared, normal, kept, device)
 
     def commit(buffers: Sequence[Node]) -> None:
