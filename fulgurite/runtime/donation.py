@@ -203,7 +203,8 @@ def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> 
     """
     order, asked = unknown_order(roots), set(roots)
     sources = chain.from_iterable([node.src for node in order])
-    held = Counter(map(id, chain(sources, normal.nodes, normal.buffers, normal.assigned)))
+    ours = normal.nodes, normal.buffers, normal.assigned, normal.extremes, normal.folds
+    held = Counter(map(id, chain(sources, *ours)))
     mask = _reads(order, asked, {normal.buffers[param]: 1 << param for param in params})
     checked = [n for n in order if mask[n]]
     met = set(map(id, checked))
