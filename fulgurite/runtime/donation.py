@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -28,7 +30,7 @@ from ..core.ops.reduce import REDUCE
 from ..graph.ir.cache_key import Normal, hosts_in, realized_node
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.queries import elements
-from ..graph.ir.registry import REGISTRY, Storage, has_tensor
+from ..graph.ir.registry import REGISTRY, Storage, entries_of, has_tensor
 from ..graph.memory.in_place import Pair, params_written
 from .device import Buffer
 from .step_executor import is_spoiled
@@ -50,28 +52,64 @@ def assigned_tensors(normal: Normal) -> list[Node]:
     return list(found)
 
 
-def held_folds(roots: Sequence[Node], nodes: Sequence[Node], folds: Iterable[Node]) -> list[Node]:
-    """Held tensors made of one fold each, to be known as well: together no larger than the roots.
+def kept_along(roots: Sequence[Node], normal: Normal) -> list[Node]:
+    """What is on the way to the roots and is to be known with them: no later plan computes it.
+
+    It is held, or was when an earlier plan computed it: of most graphs nothing between is.
+    """
+    between = [e.node for e in entries_of(normal.nodes) if e.node.src and e.node not in roots]
+    again = [n for n in normal.nodes if id(n) in _ONCE] if _ONCE else []
+    if not between and not again:
+        return []
+    if not COMMUNICATES.isdisjoint([node.op for node in normal.nodes]):
+        return []  # all ranks run one plan, whatever each of them holds
+    room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
+    found = [node for node in again if node not in roots and elements(node.shape) <= room]
+    found += _held_folds(roots, normal, {*between}.difference(found)) if between else []
+    for node in between:
+        if id(node) not in _ONCE and _is_work(node):
+            _ONCE[id(node)] = weakref.ref(node, partial(_forget, id(node)))
+    return found
+
+
+def _held_folds(roots: Sequence[Node], normal: Normal, held: Set[Node]) -> list[Node]:
+    """Held tensors made of one fold each, all together no larger than the roots.
 
     Each plan that reads them would fold again: labels in every `x[labels == k]` (decision 0282).
     """
-    asked, on_the_way, found = set(roots), set(nodes), dict[Node, None]()
+    found: dict[Node, None] = {}
+    on_the_way = set(normal.nodes).difference(roots)
     room = sum([elements(root.shape) for root in roots])
-    for fold in folds:
+    for fold in normal.folds:
         node: Node | None = fold if fold.op is REDUCE else None
         for _ in range(NEAR):
-            if node is None or node in asked or node in found or node not in on_the_way:
+            if node is None or node in found or node not in on_the_way:
                 break
-            if has_tensor(node):
+            if node in held:
                 size = elements(node.shape)
                 if size <= room and elements(fold.src[0].shape) >= FOLDED * size:
                     found[node] = None
                     room -= size
                 break
             node = _only_reader(node)
-    if found and not COMMUNICATES.isdisjoint([node.op for node in nodes]):
-        return []  # all ranks run one plan, whatever each of them holds
     return list(found)
+
+
+# What plans computed on their way for tensors, by id. `x = step(x)` in a loop that looks at a part
+# of x would begin at the first round in each: it is computed twice, then known (decision 0283).
+_ONCE: dict[int, weakref.ref[Node]] = {}
+
+
+def _forget(key: int, _: object) -> None:
+    """A node is gone."""
+    _ONCE.pop(key, None)
+
+
+def _is_work(node: Node) -> bool:
+    """Is it more than a view of what is known?"""
+    while node.op.family == "movement":
+        node = node.src[0]
+    return bool(node.src)
 
 
 def _only_reader(node: Node) -> Node | None:
@@ -165,7 +203,8 @@ def _explained(roots: Sequence[Node], normal: Normal, params: Sequence[int]) -> 
     """
     order, asked = unknown_order(roots), set(roots)
     sources = chain.from_iterable([node.src for node in order])
-    held = Counter(map(id, chain(sources, normal.nodes, normal.buffers, normal.assigned)))
+    ours = normal.nodes, normal.buffers, normal.assigned, normal.extremes, normal.folds
+    held = Counter(map(id, chain(sources, *ours)))
     mask = _reads(order, asked, {normal.buffers[param]: 1 << param for param in params})
     checked = [n for n in order if mask[n]]
     met = set(map(id, checked))

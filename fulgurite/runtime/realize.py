@@ -41,7 +41,13 @@ from ..graph.memory.in_place import Append, Donated
 from ..graph.tiny import are_tiny, is_tiny_as_built, whole
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
-from .donation import NOTHING, assigned_tensors, candidates, held_folds, run_in_place
+from .donation import (
+    NOTHING,
+    assigned_tensors,
+    candidates,
+    kept_along,
+    run_in_place,
+)
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
@@ -438,7 +444,7 @@ def _copied(sources: list[Node], copies: list[Node]) -> None:
         REGISTRY.becomes_later(copy, adopt(copy, moved, copy.arg, {}))
 
 
-_FEW_NODES = 4  # a fold that is asked for, and no value between
+_FEW_NODES = 4  # what is asked for, and nothing between that takes long
 
 
 def _realize(pending: dict[Entry, Node], device: str | None) -> None:
@@ -464,8 +470,8 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
             from ..graph.fusion.single_writer import held_with
         kept = held_with(shared, normal.extremes, has_tensor)
         shared, normal = _widened(shared, normal, kept, device)
-    if len(normal.nodes) > _FEW_NODES and normal.folds and not normal.assigned:
-        kept = held_folds(shared, normal.nodes, normal.folds)
+    if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
+        kept = kept_along(shared, normal)
         shared, normal = _widened(shared, normal, kept, device)
 
     def commit(buffers: Sequence[Node]) -> None:

@@ -76,6 +76,15 @@ CALLS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def forgetful() -> None:
+    """Templates of other tests are forgotten here, not between two calls because they are many."""
+    for memo in template._MEMOS.values():
+        memo.known.clear()
+        memo.seen.clear()
+        memo.of_sizes.clear()
+
+
 def made() -> int:
     return sum({id(memo): memo.made for memo in template._MEMOS.values()}.values())
 

@@ -44,6 +44,13 @@ def test_few_bytes_are_written_anew_and_many_are_not(monkeypatch: pytest.MonkeyP
     assert pairs(many) == ((0, 0),)
 
 
+@pytest.mark.parametrize("fold", ["sum", "max"])
+def test_a_fold_on_the_way_is_held_by_nobody_else(fold: str) -> None:
+    x = (fg.Tensor(np.arange(4096.0, dtype=np.float32).reshape(64, 64)) * 2).realize()
+    x -= getattr(x, fold)(1, keepdims=True)
+    assert pairs(x) == ((0, 0),)
+
+
 def buffer_of(x: fg.Tensor) -> Any:
     return x.node.src[0]
 

@@ -1,14 +1,18 @@
-"""Results of folds that somebody holds are computed once, however many plans read them."""
+"""What somebody holds is not computed by every plan that reads it."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.runtime import donation
 from fulgurite.runtime.plan import Plan
+from fulgurite.runtime.sizes.shapes import STATS
 
 
 @pytest.fixture
@@ -104,3 +108,50 @@ def test_gradients_flow_through_what_was_kept(held: bool) -> None:
     plain = x.numpy().astype(np.float64)
     want = 2 * (plain - plain.mean(0)) + 1 / 20
     np.testing.assert_allclose(w.grad.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_that_looks_at_a_part_of_what_it_carries_begins_where_it_was() -> None:
+    a = some(60, 64)
+    x = want = np.zeros(64, np.float32)
+    carried = fg.Tensor(x).realize()
+    sizes: list[int] = []
+    for k in range(60):
+        carried = carried * 0.9 + a[3] * (k % 2)
+        want = want * np.float32(0.9) + a.numpy()[3] * np.float32(k % 2)
+        before = STATS().misses
+        found = float(carried[0] * 1.0)
+        sizes.append(STATS().misses - before)
+        np.testing.assert_allclose(found, want[0], rtol=1e-4, atol=1e-5)
+        assert len(toposort([carried.node])) < 30, "the graph of the first rounds is gone"
+    assert sum(sizes[10:]) == 0, "no round after the first ones is compiled"
+
+
+def test_what_was_computed_twice_on_the_way_is_known(roots: list[int]) -> None:
+    x = some(30, 20)
+    y = fg.exp(x * 0.5) + 1.0
+    first, second, third = (float((y[k] * 3.0 - 1.0).sum()) for k in range(3))
+    assert y.is_realized
+    assert roots == [1, 2, 1]
+    want = np.exp(x.numpy() * 0.5) + 1
+    for k, found in enumerate((first, second, third)):
+        assert found == pytest.approx(float((want[k] * 3 - 1).sum()), rel=1e-4)
+
+
+def test_what_is_larger_than_all_that_is_read_is_never_kept(roots: list[int]) -> None:
+    points = some(60, 8)
+    far = ((points[:, None] - points[None]) ** 2).sum(-1) + 1.0
+    for k in range(4):
+        float((far * (k + 1.0)).sum())
+    assert not far.is_realized
+    assert roots == [1] * 4
+
+
+def test_nothing_is_noted_of_values_that_are_gone() -> None:
+    x = some(30, 20)
+    y = fg.exp(x * 0.25) + 2.0
+    float((y * 3.0 - 1.0).sum())
+    assert id(y.node) in donation._ONCE
+    place = id(y.node)
+    del y
+    gc.collect()
+    assert place not in donation._ONCE
