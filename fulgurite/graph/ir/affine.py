@@ -155,10 +155,10 @@ def atom_bounds(atom: Atom, bound: Bound) -> tuple[int, int]:
 def divide(index: Affine, by: int, bound: Bound) -> tuple[Affine, Affine] | None:
     """Quotient and remainder as affine indices, where they are; None where a division is left.
 
-    It is too small to divide; or every coefficient that does not divide belongs to a remainder that
-    stays below `by`; or the same with coefficients reduced modulo `by`, which is how sliding windows
-    come out: (k*(n+1) + i) // n = k while k + i < n; or reduced to the nearest multiple, as a shift
-    of rows against each other does: (k*(n-1) + i) // n = k while 0 <= i - k.
+    It is too small to divide; or every coefficient that does not divide belongs to a remainder
+    that stays below `by`; or the same with coefficients reduced modulo `by`, which is how sliding
+    windows come out: (k*(n+1) + i) // n = k while k + i < n; or reduced to the nearest multiple,
+    as a shift of rows against each other does: (k*(n-1) + i) // n = k while 0 <= i - k.
     """
     if _is_within(bounds(index, bound), by):
         return ZERO, index

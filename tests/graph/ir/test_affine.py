@@ -273,7 +273,7 @@ def _rest_below() -> tuple[z3.BoolRef, list[z3.BoolRef]]:
 
 
 def _reduced_coefficients() -> tuple[z3.BoolRef, list[z3.BoolRef]]:
-    """A term c*x with c = q*by + r, whatever r is, counts q*x in the quotient and r*x in the rest."""
+    """A term c*x with c = q*by + r counts q*x in the quotient and r*x in the rest, for any r."""
     x, y, by = z3.Ints("x y by")
     q, r, p, s = z3.Ints("q r p s")
     value = (q * by + r) * x + (p * by + s) * y
