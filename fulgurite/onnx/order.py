@@ -2,19 +2,25 @@
 
 In: the nodes of a graph as a file lists them. Out: the same nodes, each after its sources, else as
 they were. The standard wants them so; converters that add casts at the end of a list do not, and
-other runtimes sort. Nodes on a circle stay where they are: who reads them finds no value.
+other runtimes sort. Nodes on a circle stay where they are: who reads them finds no value. A name
+that two nodes make is an error: its readers would depend on the order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from .errors import ModelError
 from .proto import Node
 
 
 def in_order(nodes: Sequence[Node]) -> Sequence[Node]:
     """Nodes after their sources."""
-    makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    makers: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in filter(None, node.output):
+            if makers.setdefault(name, i) != i:
+                raise ModelError(f"two nodes make {name!r}", "the model is not valid ONNX")
     sources = [[makers[name] for name in needed(node) if name in makers] for node in nodes]
     if all([source < i for i, found in enumerate(sources) for source in found]):
         return nodes

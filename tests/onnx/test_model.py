@@ -844,3 +844,19 @@ def test_a_model_of_a_file_reads_it_again_after_its_pages_were_given_back(tmp_pa
         for weights in made.program.weights.values():
             for value in weights.made.values():
                 value._tensor = None
+
+
+@pytest.mark.device("cpu")
+def test_more_elements_than_can_be_counted_are_an_error_also_in_a_plan_of_another_size() -> None:
+    """What was compiled is used again for other sizes: its numbers are checked like the first."""
+    x = np.ones(2, np.float32)
+
+    def made(*shape: int) -> Any:
+        line, sizes = node("ConstantOfShape", "s", "y"), {"s": np.array(shape, np.int64)}
+        ports = [port("x", "float32", (2,))], [port("y", "float32")]
+        return load(model(graph([line], *ports, sizes)))(x)["y"].numpy()
+
+    assert made(300, 500).shape == (300, 500)
+    assert made(400, 700).shape == (400, 700)
+    with pytest.raises(MemoryLimitError, match="elements"):
+        made(1 << 33, 1 << 45)

@@ -26,6 +26,12 @@ def test_nodes_on_a_circle_are_an_error() -> None:
         load(model(graph(nodes, *PORTS)))(X)
 
 
+def test_a_name_that_two_nodes_make_is_an_error() -> None:
+    nodes = [node("Neg", "x", "y"), node("Abs", "x", "y")]
+    with pytest.raises(ModelError, match="two nodes make 'y'"):
+        load(model(graph(nodes, *PORTS)))(X)
+
+
 def test_lines_are_places_in_the_file() -> None:
     nodes = [node("MatMul", "a a", "y"), node("Reshape", "x x", "a")]
     with pytest.raises(ModelError) as found:

@@ -356,3 +356,30 @@ def test_sums_of_a_bias_that_floats_do_not_hold_are_exact() -> None:
     total = real_convolution(x.astype(np.int64), w.astype(np.int64), (0, 0, 0, 0), 1, 16) + bias[0]
     want = np.clip(np.round(total.astype(np.float32) / np.float32(2.0**23)), 0, 255)
     np.testing.assert_array_equal(built(nodes, {"x": x}, weights, "uint8"), want)
+
+
+def test_the_steps_of_a_quantised_lstm_read_weights_that_were_laid_by_fours_before() -> None:
+    """Inside of a loop nothing that follows from weights is kept: the layout is made outside."""
+    if not get_device("cpu").vnni_layout:
+        pytest.skip("no instruction multiplies bytes by fours")
+    steps, inner, hidden = 30, 12, 20
+    weights: dict[str, Any] = {
+        "w": RNG.integers(-99, 99, (1, inner, 4 * hidden)).astype(np.int8),
+        "r": RNG.integers(-99, 99, (1, hidden, 4 * hidden)).astype(np.int8),
+        "b": RNG.standard_normal((1, 8 * hidden)).astype(np.float32),
+        "sw": np.array([0.003], np.float32), "sr": np.array([0.004], np.float32),
+        "zw": np.array([3], np.int8), "zr": np.array([0], np.int8),
+    }  # fmt: skip
+    line = node("DynamicQuantizeLSTM", "x w r b . . . . sw zw sr zr", "y", domain="com.microsoft",
+                hidden_size=hidden)  # fmt: skip
+    ports = [port("x", "float32", (steps, 1, inner))], [port("y", "float32")]
+    text, x = model(graph([line], *ports, weights)), RNG.standard_normal((steps, 1, inner))
+    found = {}
+    for device in ("cpu", "reference"):
+        with fg.config(device=device):
+            given = fg.Tensor(x.astype(np.float32)) * 1
+            found[device] = load(text)(given)["y"]
+    (loop,) = [n for n in toposort([found["cpu"].node]) if n.op.name == "loop"]
+    shapes = [s.shape for s in loop.src if s.dtype is fg.int8]
+    assert shapes == [(hidden // 4, 4 * hidden, 4)]
+    np.testing.assert_allclose(found["cpu"].numpy(), found["reference"].numpy(), atol=1e-3)

@@ -54,13 +54,18 @@ def add(a: Affine, b: Affine, factor: int = 1) -> Affine:
     terms = dict(a[1])
     for atom, coefficient in b[1]:
         terms[atom] = terms.get(atom, 0) + coefficient * factor
-    found = a[0] + b[0] * factor, _ordered(terms)
+    return _sum(a[0] + b[0] * factor, terms)
+
+
+def _sum(start: int, terms: dict[Atom, int]) -> Affine:
+    """A sum of atoms; where it has both digits of a number, it has the number."""
+    found = start, _ordered(terms)
     for atom, coefficient in found[1]:
         if isinstance(atom, tuple) and atom[0] == "%":
             quotient = _quotient_beside(atom, coefficient, terms)
             if quotient is not None:
                 del terms[atom], terms[quotient]
-                return add((found[0], _ordered(terms)), atom[1], coefficient)
+                return add((start, _ordered(terms)), atom[1], coefficient)
     return found
 
 
@@ -150,20 +155,31 @@ def atom_bounds(atom: Atom, bound: Bound) -> tuple[int, int]:
 def divide(index: Affine, by: int, bound: Bound) -> tuple[Affine, Affine] | None:
     """Quotient and remainder as affine indices, where they are; None where a division is left.
 
-    Three ways: it is too small to divide; every coefficient that does not divide belongs to a
-    remainder that stays below `by`; or the same with coefficients reduced modulo `by`, which is
-    how sliding windows come out: (k*(n+1) + i) // n = k while k + i < n.
+    It is too small to divide; or every coefficient that does not divide belongs to a remainder
+    that stays below `by`; or the same with coefficients reduced modulo `by`, which is how sliding
+    windows come out: (k*(n+1) + i) // n = k while k + i < n; or reduced to the nearest multiple,
+    as a shift of rows against each other does: (k*(n-1) + i) // n = k while 0 <= i - k.
     """
     if _is_within(bounds(index, bound), by):
         return ZERO, index
-    exact = [(a, c // by) for a, c in index[1] if c % by == 0]
-    rest = (index[0] % by, tuple([(a, c) for a, c in index[1] if c % by]))
-    if _is_within(bounds(rest, bound), by):
-        return (index[0] // by, tuple(exact)), rest
-    rest = (index[0] % by, tuple([(a, c % by) for a, c in index[1] if c % by]))
-    if _is_within(bounds(rest, bound), by):
-        return (index[0] // by, tuple([(a, c // by) for a, c in index[1] if c // by])), rest
+    for share in (_exact, _floor, _nearest):
+        shares = [(a, c, share(c, by)) for a, c in index[1]]
+        rest = (index[0] % by, tuple([(a, c - q * by) for a, c, q in shares if c != q * by]))
+        if _is_within(bounds(rest, bound), by):
+            return (index[0] // by, tuple([(a, q) for a, _, q in shares if q])), rest
     return None
+
+
+def _exact(coefficient: int, by: int) -> int:
+    return coefficient // by if coefficient % by == 0 else 0
+
+
+def _floor(coefficient: int, by: int) -> int:
+    return coefficient // by
+
+
+def _nearest(coefficient: int, by: int) -> int:
+    return (coefficient + by // 2) // by
 
 
 def _is_within(ends: tuple[int, int], by: int) -> bool:
@@ -193,7 +209,7 @@ def flat(index: Sequence[Affine], shape: tuple[int, ...]) -> Affine:
         constant += start * step
         for atom, coefficient in part:
             terms[atom] = terms.get(atom, 0) + coefficient * step
-    return constant, _ordered(terms)
+    return _sum(constant, terms)
 
 
 @lru_cache(maxsize=4096)

@@ -70,6 +70,18 @@ class Depthwise:
     lane: int
     lanes: int  # how many
     taps: tuple[dict[int, int], ...]  # where each is along the folded axes
+    groups: frozenset[int]  # axes of the rows, outermost, that weights have too
+
+    @property
+    def places(self) -> int:
+        """The rows for which a vector of weights is the same."""
+        sizes = zip(self.rows.axes, self.rows.sizes, strict=True)
+        return prod([size for axis, size in sizes if axis not in self.groups])
+
+    @property
+    def channels(self) -> frozenset[int]:
+        """The axes that weights may have."""
+        return self.folded | self.groups | {self.lane}
 
     @property
     def folded(self) -> frozenset[int]:
@@ -114,12 +126,21 @@ def find_depthwise(kernel: IndexKernel) -> Depthwise | None:
     if fold is None or lane is None or not _is_plain(order, lane):
         return None
     steps, free = dict(_steps(kernel.body.src[0].arg[1])), free_axes(order)
-    rows = sorted(steps.keys() - {lane}, key=lambda axis: -steps[axis])
+    groups = _groups(fold, free, lane)
+    rows = sorted(steps.keys() - {lane}, key=lambda axis: (axis not in groups, -steps[axis]))
     line = Line(tuple(rows), tuple([sizes[a] for a in rows]), frozenset(rows[-1:]))
     taps = _taps(fold, sizes)
     stores = tuple(kernel.body.src)
-    found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps)
+    found = Depthwise(order, free, fold, stores, line, lane, sizes[lane], taps, groups)
     return found if _has_weights(found) and _has_edges(found) and _is_worth_it(found) else None
+
+
+def _groups(fold: Node, free: dict[Node, frozenset[int]], lane: int) -> frozenset[int]:
+    """What channels are numbered by beside the lanes: heads. They are axes of both factors, of one
+    of which places are axes too."""
+    inner, outer = sorted([free[factor] for factor in fold.src[0].src], key=len)
+    found = inner - frozenset(fold.arg[1]) - {lane}
+    return found if inner < outer else frozenset()
 
 
 def _taps(fold: Node, sizes: Sequence[int]) -> tuple[dict[int, int], ...]:
@@ -146,7 +167,7 @@ def _has_weights(m: Depthwise) -> bool:
     if any(m.free[s] != results for s in m.stores) or m.free[m.fold] != results:
         return False
     factors = [m.free[f] for f in m.fold.src[0].src]
-    still = [axes <= m.folded | {m.lane} for axes in factors]
+    still = [axes <= m.channels for axes in factors]
     return still.count(True) == 1 and all(m.lane in axes for axes in factors)
 
 
@@ -154,7 +175,7 @@ def _has_edges(m: Depthwise) -> bool:
     """True if conditions are of loads under the sum that move with the places, each on one axis of
     these, along which it goes forward, and one of the window."""
     asked = [n for n in m.order if n.op is LOAD and n.arg[2]]
-    if any(m.free[n] <= m.folded | {m.lane} for n in asked) or not set(asked) <= set(m.inside):
+    if any(m.free[n] <= m.channels for n in asked) or not set(asked) <= set(m.inside):
         return False
     return all([_is_edge(m, index) for load in asked for index, _ in load.arg[2]])
 
@@ -170,7 +191,7 @@ def _is_edge(m: Depthwise, index: Affine) -> bool:
 def _is_worth_it(m: Depthwise) -> bool:
     """True if there are channels for a vector, places for weights that are read once, and no more
     taps than registers."""
-    enough = m.lanes >= FORM.least_lanes and prod(m.rows.sizes) >= FORM.least_rows
+    enough = m.lanes >= FORM.least_lanes and m.places >= FORM.least_rows
     return enough and bool(m.taps)
 
 

@@ -35,6 +35,7 @@ class Whole:
     zero: Tensor | None = None
     constant: bool = False  # it follows from weights alone
     fixed: bool = False  # its zero does
+    fours: Tensor | None = None  # its columns, four steps of a sum next to each other
 
     @property
     def is_bytes(self) -> bool:
@@ -114,7 +115,7 @@ def product(op: Call, a: Whole, b: Whole, stored: bool = False) -> Tensor:
     plain = a.tensor.ndim > 1 and b.tensor.ndim > 1 and isinstance(steps, int)
     if not (a.is_bytes and b.is_bytes and plain):
         return fg.matmul(a.centred, b.centred)
-    fours = _goes_by_fours(a, b)
+    fours = _goes_by_fours(b)
     if fours or (a.tensor.dtype is fg.uint8 and b.tensor.dtype is fg.uint8):
         a, b = a.unsigned if fours else a, b.signed
         if b.constant:
@@ -141,18 +142,36 @@ def _around_zeros(op: Call, total: Tensor, a: Whole, b: Whole) -> Tensor:
     return total
 
 
-def _goes_by_fours(a: Whole, b: Whole) -> bool:
+def _goes_by_fours(b: Whole) -> bool:
     """True if constant columns should lie by fours along the sum."""
-    steps = a.tensor.shape[-1]
-    whole = b.constant and b.tensor.ndim == 2 and steps > 4 and steps % 4 == 0
-    return whole and get_device(b.tensor.device).vnni_layout
+    if not b.constant or b.tensor.ndim != 2:
+        return False
+    steps = b.tensor.shape[0]
+    return steps > 4 and steps % 4 == 0 and get_device(b.tensor.device).vnni_layout
+
+
+def laid_by_fours(op: Call, b: Whole) -> Whole:
+    """Constant columns as products read them, for a loop whose steps multiply by them."""
+    if not b.is_bytes or not _goes_by_fours(b):
+        return b
+    b = b.signed
+    op.build.keep(b.tensor)
+    fours = _fours(b).contiguous()
+    op.build.keep(fours)
+    return replace(b, fours=fours)
+
+
+def _fours(b: Whole) -> Tensor:
+    steps, columns = b.tensor.shape
+    return fg.permute_dims(fg.reshape(b.tensor, (steps // 4, 4, columns)), (0, 2, 1))
 
 
 def _by_fours(op: Call, a: Whole, b: Whole) -> Tensor:
     """A product with constant columns: four of its steps are neighbours in both factors."""
-    steps, columns = b.tensor.shape
-    fours = fg.permute_dims(fg.reshape(b.tensor, (steps // 4, 4, columns)), (0, 2, 1))
-    op.build.keep(fours)
+    steps, fours = b.tensor.shape[0], b.fours
+    if fours is None:
+        fours = _fours(b)
+        op.build.keep(fours)
     left = fg.reshape(a.wide, (*a.tensor.shape[:-1], 1, steps // 4, 4))
     return fg.sum(left * fg.moveaxis(fours, 1, 0).astype(fg.int32), axis=(-2, -1))
 

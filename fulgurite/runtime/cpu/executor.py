@@ -208,9 +208,7 @@ class Program:
             try:
                 steps[-1].extend(self.frame_layout.launches(number, item, made, address))
             except OverflowError as problem:
-                raise MemoryLimitError(
-                    "a kernel over more than 2**63 elements", "use smaller shapes"
-                ) from problem
+                raise _too_many() from problem
         self.records = [s for s in steps if not isinstance(s, tuple)]
         for words in self.records:
             words.extend([END, 2])
@@ -691,8 +689,15 @@ class LateProgram(Program):
         for items, new in self._changes.items():  # kernels that come often have the same numbers
             launches = [(self.address(symbol), units, shared, *new.numbers)
                         for symbol, units, shared in new.launches]  # fmt: skip
-            shown[source.words_of(items)] = launches
+            try:
+                shown[source.words_of(items)] = launches
+            except OverflowError as problem:
+                raise _too_many() from problem
         return words
+
+
+def _too_many() -> MemoryLimitError:
+    return MemoryLimitError("a kernel over more than 2**63 elements", "use smaller shapes")
 
 
 Step = Native | Inlined | StepCode

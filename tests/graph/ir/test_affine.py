@@ -229,6 +229,9 @@ def test_each_way_of_dividing_is_taken() -> None:
     assert divide(split, 3, limits) == ((0, ((1, 2),)), axis(0))  # the rest stays below
     sliding = add(axis(0), axis(2), 5)  # (k * (n + 1) + i) // n with n = 4
     assert divide(sliding, 4, limits) == (axis(2), add(axis(0), axis(2)))
+    shifted = add(add(number(2), axis(0)), axis(2), 4)  # 2 - k + i is never below 0
+    rest = add(add(number(2), axis(0)), axis(2), -1)
+    assert divide(shifted, 5, lambda a: (0, 2)) == (axis(2), rest)
     assert divide(add(axis(1), axis(0)), 4, limits) is None
 
 
@@ -270,12 +273,12 @@ def _rest_below() -> tuple[z3.BoolRef, list[z3.BoolRef]]:
 
 
 def _reduced_coefficients() -> tuple[z3.BoolRef, list[z3.BoolRef]]:
-    """A term c*x with c = q*by + r counts q*x in the quotient and r*x in the rest."""
+    """A term c*x with c = q*by + r counts q*x in the quotient and r*x in the rest, for any r."""
     x, y, by = z3.Ints("x y by")
     q, r, p, s = z3.Ints("q r p s")
     value = (q * by + r) * x + (p * by + s) * y
     rest = r * x + s * y
-    under = [by > 0, r >= 0, r < by, s >= 0, s < by, rest >= 0, rest < by]
+    under = [by > 0, rest >= 0, rest < by]
     return _is_divmod(value, by, q * x + p * y, rest), under
 
 
@@ -406,6 +409,8 @@ def test_digits_of_a_number_are_put_together_again() -> None:
             assert at(whole, values) == values[2] + step * e
             assert at(other, values) == step * e + e // by
     assert not any([isinstance(a, tuple) for w, _, kind in digits if not kind for a, _ in w[1]])
+    low, high = axis(("%", axis(0), 4)), axis(("//", axis(0), 4))
+    assert affine.flat((high, low), (3, 4)) == axis(0)
     nested = axis(("//", axis(0), 4))  # e // 4 in digits: its lowest, and what is above
     found = add(axis(("%", nested, 3)), axis(("//", axis(0), 12)), 3)
     assert found == nested

@@ -32,6 +32,8 @@ def depthwise_text(m: Depthwise, dtypes: Sequence[DType], target: Target) -> Ker
     f = _Places(m, dtypes, target)
     places, run = prod(m.rows.sizes), m.rows.sizes[-1] if m.rows.sizes else 1
     tall = max(run, CPU.loops.split.unit_elements * 8 // m.lanes // run * run)
+    if m.groups:  # no unit is of two
+        tall = run * max([n for n in range(1, tall // run + 1) if m.places // run % n == 0])
     vectors = -(-m.lanes // target.lanes)
     f.write(places, tall, vectors)
     text = "\n".join([f.text(), *f.e.declared.values(), ""])
@@ -55,9 +57,8 @@ class _Places(FunctionBuilder):
         self.tap = -1  # that values are computed at, if any
         self.begins: dict[Node, str] = {}  # of loads under the sum: memory at the first tap
         self.lines: dict[Node, list[str]] = {}  # of those that move: memory at each row of taps
-        still = m.folded | {m.lane}
-        self.weights = [n for n in m.inside if m.free[n] and m.free[n] <= still]
-        self.moving = [n for n in m.inside if n.op is LOAD and not m.free[n] <= still]
+        self.weights = [n for n in m.inside if m.free[n] and m.free[n] <= m.channels]
+        self.moving = [n for n in m.inside if n.op is LOAD and not m.free[n] <= m.channels]
         self.rows_of_taps = list(dict.fromkeys([self.row_of(tap) for tap in m.taps]))
         above = [n for n in m.order if n not in m.inside and n.op in (LOAD, STORE)]
         self.along_row = [n for n in above if m.rows.axes[-1] in m.free[n]]
@@ -94,6 +95,8 @@ class _Places(FunctionBuilder):
         """Some places of a vector of channels."""
         m, self.mask = self.m, mask
         self.scopes.append({})
+        start = self.coordinates(m.rows, top)
+        self.opened(m.rows, start)
         for node in m.order:
             if m.free[node] == {m.lane} and node not in self.weights:
                 self.value(node)
@@ -116,7 +119,7 @@ class _Places(FunctionBuilder):
                 if start != stop:
                     self.places(start, stop, taps)
 
-        self.runs(m.rows, self.coordinates(m.rows, top), size, run)
+        self.runs(m.rows, start, size, run)
         self.scopes.pop()
         self.mask = None
 

@@ -22,7 +22,7 @@ from ..nn.normalization import normal, wide
 from ..nn.pooling import average_pool, global_average_pool
 from ..nn.recurrent import lstm_by
 from ..quantised import dynamic, factor, q_linear_conv, requantised
-from ..whole import Whole, product, whole
+from ..whole import Whole, laid_by_fours, product, whole
 from .attention import attended
 
 
@@ -279,11 +279,16 @@ def dynamic_quantize_lstm(op: Call) -> Any:
         op.build, op.node, [op.inputs[0], *turned, *op.inputs[3:8]], 14, op._attributes, op.scope
     )
 
-    def times(x: Tensor, place: int, direction: int) -> Tensor:
-        codes, scale, zero = dynamic(x)
+    def times(place: int, direction: int) -> Callable[[Tensor], Tensor]:
         weight, factors = _weights_of(op, place, 6 + 2 * place, direction)
-        total = product(op, Whole(codes, zero.astype(fg.int32)), weight)
-        return total.astype(fg.float32) * (scale * factors)
+        weight = laid_by_fours(op, weight)
+
+        def multiplied(x: Tensor) -> Tensor:
+            codes, scale, zero = dynamic(x)
+            total = product(op, Whole(codes, zero.astype(fg.int32)), weight)
+            return total.astype(fg.float32) * (scale * factors)
+
+        return multiplied
 
     return lstm_by(call, times)
 

@@ -26,9 +26,9 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Product(Protocol):
-    """A product with the weights of an input's place and a direction."""
+    """What multiplies by the weights of an input's place and a direction, made once."""
 
-    def __call__(self, x: Tensor, place: int, direction: int) -> Tensor: ...
+    def __call__(self, place: int, direction: int) -> Function: ...
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
@@ -176,7 +176,7 @@ class Layer:
             weight = self.transposed(1, direction, self.length * self.batch)
             found: Tensor = fg.matmul(self.x, weight)
         else:
-            found = product(self.x, 1, direction)
+            found = product(1, direction)(self.x)
         return found if bias is None else found + bias
 
 
@@ -263,7 +263,7 @@ def lstm_by(op: Call, product: Product | None = None) -> tuple[Tensor, ...]:
         if product is None:
             recurrent: Function = partial(_times, layer.transposed(2, d, layer.batch))
         else:
-            recurrent = partial(product, place=2, direction=d)
+            recurrent = product(2, d)
         f, g, h = layer.functions[d]
         peep = op[7][d] if op.has(7) else None
 

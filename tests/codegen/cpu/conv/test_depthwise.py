@@ -218,3 +218,27 @@ def test_a_kernel_whose_roots_are_no_stores_is_none() -> None:
     with fg.config(device="cpu", tier="native", simplify=False, disk_cache=False):
         found = fg.grad(loss)(fg.tensor(np.full((1, 1, 1, 1), 3.0))).numpy()
     np.testing.assert_allclose(found, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("batch", "heads", "each"), [(1, 4, 24), (2, 3, 37), (3, 8, 16)])
+@pytest.mark.parametrize("pads", [((0, 0), (0, 0)), ((1, 1), (2, 1))])
+def test_channels_may_be_numbered_by_heads(
+    batch: int, heads: int, each: int, pads: Any, seed: int
+) -> None:
+    """What attention gave is added to a convolution of its values: its heads lie apart."""
+    size = (3, 3)
+    x, w = images((batch, 9, 8, heads * each), size)
+    wide = np.pad(x, ((0, 0), *pads, (0, 0)))
+    exact = wanted(wide, w, size, (1, 1), (1, 1))
+    rows, columns = exact.shape[1:3]
+    other = images((batch, heads, rows * columns, each), (1, 1), 1)[0]
+    a, c, g = [fg.Tensor(n, device="cpu").realize() for n in (x, w, other)]
+    mixed = fg.permute_dims(g, (0, 2, 1, 3)).reshape(exact.shape)
+    padded = around(a, pads) if pads[0][0] else a
+    lazy = sums(padded, c, size, (1, 1), (1, 1)) + mixed
+    found = find_depthwise(lowered(lazy)[0])
+    assert found is not None and found.places == batch * rows * columns
+    (made,), _ = run(lazy, seed=seed, machine=target())
+    turned = other.transpose(0, 2, 1, 3).reshape(exact.shape)
+    assert np.array_equal(made, exact + turned)
