@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from tests.fuzz import oracle
+from tests.fuzz import eager, oracle
 from tests.fuzz.plain import Value, own
 from tests.threads import together
 
@@ -83,3 +83,14 @@ def test_sessions_notice(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"fulgurite.{place}", other)
     with fg.config(disk_cache=False), pytest.raises(AssertionError, match="seed"):
         sessions(range(30))
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_statements_typed_one_by_one_give_what_numpy_gives(part: int) -> None:
+    for seed in range(part * 6, part * 6 + 6):
+        eager.check(seed)
+
+
+def test_statements_that_are_interrupted_leave_every_value_as_it_was() -> None:
+    for seed in range(50, 55):
+        eager.check(seed, interrupts=True)

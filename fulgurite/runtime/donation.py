@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import Any
 
 from .._lazy import FORK_LOCK
+from ..config import current
 from ..core.lazy_named_tuple import NamedTuple
 from ..core.node import Node, parents_of
 from ..core.ops.collective import COMMUNICATES
@@ -32,7 +33,7 @@ from ..graph.ir.kernel import Schedule
 from ..graph.ir.queries import elements
 from ..graph.ir.registry import REGISTRY, Storage, entries_of, has_tensor
 from ..graph.memory.in_place import Pair, params_written
-from .device import Buffer
+from .device import Buffer, is_shared
 from .step_executor import is_spoiled
 from .walk import unknown_order
 
@@ -61,8 +62,8 @@ def kept_along(roots: Sequence[Node], normal: Normal) -> list[Node]:
     again = [n for n in normal.nodes if id(n) in _ONCE] if _ONCE else []
     if not between and not again:
         return []
-    if not COMMUNICATES.isdisjoint([node.op for node in normal.nodes]):
-        return []  # all ranks run one plan, whatever each of them holds
+    if not _may_keep(normal):
+        return []
     room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
     found = [node for node in again if node not in roots and elements(node.shape) <= room]
     found += _held_folds(roots, normal, {*between}.difference(found)) if between else []
@@ -70,6 +71,17 @@ def kept_along(roots: Sequence[Node], normal: Normal) -> list[Node]:
         if id(node) not in _ONCE and _is_work(node):
             _ONCE[id(node)] = weakref.ref(node, partial(_forget, id(node)))
     return found
+
+
+def _may_keep(normal: Normal) -> bool:
+    """True if a value that nobody asked for yet would be the same whenever it is asked for.
+
+    All ranks run one plan, whatever each of them holds; what an array shows that somebody may write
+    to is read when it is asked for; and who looks for NaNs looks at what was asked for.
+    """
+    if current().check_nan or any([is_shared(node.memory) for node in normal.buffers]):
+        return False
+    return COMMUNICATES.isdisjoint([node.op for node in normal.nodes])
 
 
 def _held_folds(roots: Sequence[Node], normal: Normal, held: Set[Node]) -> list[Node]:
@@ -105,9 +117,12 @@ def _forget(key: int, _: object) -> None:
     _ONCE.pop(key, None)
 
 
+_NAMES = frozenset({WATCH, UNWATCH, DETACH})  # of a value, which is that of their source
+
+
 def _is_work(node: Node) -> bool:
     """Is it more than a view of what is known?"""
-    while node.op.family == "movement":
+    while node.op.family == "movement" or node.op in _NAMES:
         node = node.src[0]
     return bool(node.src)
 
@@ -148,7 +163,7 @@ def _pairs(roots: Sequence[Node], normal: Normal) -> list[Pair]:
     pairs: dict[int, int] = {}
     for number, root in enumerate(roots):
         node = root
-        while node.op in (WATCH, UNWATCH, DETACH):
+        while node.op in _NAMES:
             node = node.src[0]
         if node.op is not ASSIGN:
             continue

@@ -155,3 +155,39 @@ def test_nothing_is_noted_of_values_that_are_gone() -> None:
     del y
     gc.collect()
     assert place not in donation._ONCE
+
+
+def test_what_shows_an_array_of_numpy_is_read_when_it_is_asked_for() -> None:
+    array = np.ones((16, 64), np.float32)
+    total = fg.from_numpy(array, device="cpu").sum(1)
+    made = (total * 2.0 + fg.exp(total * 0.01)) * total
+    made.realize()
+    array[:] = 2
+    assert total.tolist() == [128] * 16
+    line = np.zeros(64, np.float32)
+    y = fg.from_numpy(line, device="cpu") * 3.0 + 1.0
+    for k in range(5):
+        line[:] = k
+        assert float((y[k] * 2.0 - 1.0) * 2.0 + y[0]) == 5 * (3 * k + 1) - 2
+
+
+def test_who_looks_for_nans_finds_those_of_what_was_asked_for() -> None:
+    x = fg.Tensor(np.array([[1.0] * 8, [np.inf, -np.inf, *[1.0] * 6]], np.float32)).realize()
+    with fg.config(check_nan=True):
+        total = x.sum(1)
+        known = fg.where(fg.isfinite(total), total, 0.0) * 2.0 + 1.0
+        assert known.tolist() == [17, 1]
+        with pytest.raises(fg.errors.NonFiniteError):
+            total.realize()
+        y = fg.log(x[0] - 1.0) * 2.0
+        for _ in range(3):
+            float(fg.where(fg.isfinite(y), y, 0.0)[1] * 2.0 + 1.0)
+
+
+def test_a_parameter_in_other_order_is_not_stored(roots: list[int]) -> None:
+    weight = fg.Tensor(some(20, 20).numpy(), requires_grad=True)
+    turned = weight.T
+    for k in range(3):
+        (fg.tanh(some(8, 20) @ turned * (k + 1.0)) + 1.0).realize()
+    assert not turned.is_realized
+    assert roots == [1] * 3

@@ -86,9 +86,13 @@ class Block:
 
     __slots__ = ("__weakref__", "_give_back", "address", "nbytes", "raw")
 
-    def __init__(self, raw: Raw, nbytes: int, give_back: Callable[[Raw], None]) -> None:
+    def __init__(
+        self, raw: Raw, nbytes: int, give_back: Callable[[Raw], None], owns: bool = True
+    ) -> None:
         self.nbytes, self._give_back = nbytes, give_back
-        self.address, self.raw = raw.address, raw
+        self.address = raw.address
+        if owns:  # else `raw` is set by who has it now, once an array is over it
+            self.raw = raw
 
     @property
     def __array_interface__(self) -> dict[str, object]:
@@ -102,7 +106,7 @@ class Block:
     def __del__(self) -> None:
         try:
             raw = self.raw
-        except AttributeError:  # interrupted while it was made
+        except AttributeError:  # interrupted while it was made, or before it owned anything
             return
         self._give_back(raw)
 
@@ -131,9 +135,12 @@ class BlockBuffer(HostBuffer):
         if self.exported is None:
             with POOL.lock:  # of two threads that look at once one makes it
                 if self.exported is None:
-                    assert self.raw is not None
-                    block, self.raw = Block(self.raw, self._nbytes, self._give_back), None
-                    self.exported = block.bytes().view(self.dtype).reshape(self.shape)
+                    raw = self.raw
+                    assert raw is not None
+                    block = Block(raw, self._nbytes, self._give_back, owns=False)
+                    made = block.bytes().view(self.dtype).reshape(self.shape)
+                    # stores without a call between, where an interrupt could come: one owner
+                    block.raw, self.raw, self.exported = raw, None, made
         return self.exported
 
     def copied(self, shape: tuple[int, ...]) -> Array:

@@ -1,8 +1,10 @@
 """Tests of fulgurite/runtime/cpu/pool.py and fulgurite/memory.py: pooled blocks."""
 
 import gc
+import sys
 import threading
 import weakref
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -247,3 +249,37 @@ def test_what_was_interrupted_while_it_was_made_goes_without_a_word() -> None:
     kinds: tuple[Any, ...] = (Block, BlockBuffer)
     for kind in kinds:
         kind.__new__(kind).__del__()
+
+
+def test_an_interrupt_leaves_memory_with_who_had_it_or_with_its_array() -> None:
+    left = 0
+
+    def stop(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if frame.f_code.co_filename == __file__ or event == "return":
+            return
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+
+    used = POOL.stats.used
+    interrupted = 0
+    for calls in range(1, 30):
+        raw = POOL.take(POOL.size_of(4000))
+        buffer = BlockBuffer(raw, 4000, (1000,), np.dtype(np.float32))
+        left = calls
+        sys.setprofile(stop)
+        try:
+            buffer.array.fill(0)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.setprofile(None)
+        array = buffer.array
+        array[:] = calls
+        assert array.__array_interface__["data"][0] == raw.address == buffer.address
+        del buffer
+        assert POOL.stats.used > used, "an array has it"
+        del array
+        assert POOL.stats.used == used, "given back once"
+    assert 4 < interrupted < 29
