@@ -35,7 +35,7 @@ from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, has_tensor
+from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, entries_of, has_tensor
 from ..graph.ir.size_key import SKELETONS
 from ..graph.memory.in_place import Append, Donated
 from ..graph.tiny import are_tiny, is_tiny_as_built, whole
@@ -57,7 +57,7 @@ from .recording import HISTORY, note
 from .sizes.recent import RECENT, Expected
 from .sizes.shapes import SHAPES, STATS, Sample, Shapes
 from .step_executor import concrete
-from .views import view_of
+from .views import parts_of, reads_parts, view_of
 
 if TYPE_CHECKING:
     from .pipeline import Ahead
@@ -464,7 +464,12 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         return
     normal = normalize(shared)
     if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
-        shared, normal = _widened(shared, normal, assigned_tensors(normal), device)
+        more = assigned_tensors(normal)
+        first = {entry: entry.node for entry in entries_of(more) if entry.node not in shared}
+        if first and reads_parts(normal, device):  # parts of it as well are of known memory then
+            _realize(first, device)
+            return
+        shared, normal = _widened(shared, normal, more, device)
     if normal.extremes:  # of what is held: both are known then, and agree to the last bit
         with FORK_LOCK:
             from ..graph.fusion.single_writer import held_with
@@ -473,6 +478,9 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
     if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
         kept = kept_along(shared, normal)
         shared, normal = _widened(shared, normal, kept, device)
+    if reads_parts(normal, device) and (parts := parts_of(normal, device, value_node)):
+        normal = normalize(shared)
+        del parts  # the key holds those that it reads
 
     def commit(buffers: Sequence[Node]) -> None:
         if len(buffers) == len(pending) == 1 and _is_alone(shared[0]):
