@@ -22,7 +22,6 @@ from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.ops.movement import FLIP, PERMUTE, RESHAPE, SHRINK, pairs
 from ..graph.ir.cache_key import Normal
 from ..graph.ir.registry import REGISTRY
-from ..graph.tiny import are_tiny
 from .device import get_device
 from .plan_key import may_be_tiny
 
@@ -83,16 +82,15 @@ _OP = attrgetter("op")
 _TURNED = frozenset({FLIP, PERMUTE, RESHAPE, SHRINK})  # NumPy gives a view
 
 
-def reads_parts(normal: Normal, device: str) -> bool:
-    """True if a tiny graph cuts something: kernels take places at run time by themselves."""
-    cut = SHRINK in map(_OP, normal.nodes)
-    return cut and may_be_tiny(current(), device) and are_tiny(normal.nodes)
+def is_cut(normal: Normal, device: str) -> bool:
+    """True if a graph cuts something and may be tiny."""
+    return SHRINK in map(_OP, normal.nodes) and may_be_tiny(current(), device)
 
 
 def parts_of(normal: Normal, device: str, known: Callable[[Node], Node | None]) -> list[Node]:
     """BUFFERs over what a graph cuts out of known memory.
 
-    While they live their SHRINKs are known by them, so that the key has no place of a cut.
+    While they live their SHRINKs are known by them, so that a key has no place of a cut.
     """
     found: list[Node] = []
     for node in normal.nodes:

@@ -155,7 +155,7 @@ def test_places_of_cuts_are_no_part_of_a_tiny_plan(cut: Callable[[Any, int], Any
     def read(k: int) -> None:
         np.testing.assert_array_equal(cut(a, k).numpy(), cut(array, k))
 
-    assert compiled_for(read, range(30)) == 1
+    assert compiled_for(read, range(30)) == 2, "as it is, then for any place"
 
 
 @pytest.mark.device("cpu")
