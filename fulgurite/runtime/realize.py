@@ -538,9 +538,7 @@ def _is_alone(node: Node) -> bool:
 Commit = Callable[[Sequence[Node]], None]
 
 
-def run(
-    roots: Sequence[Node], normal: Normal, commit: Commit, may_append: bool = True
-) -> None:
+def run(roots: Sequence[Node], normal: Normal, commit: Commit, may_append: bool = True) -> None:
     """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
     device = roots[0].device or current().device
     checked = current().check_nan  # then inputs must be there afterwards

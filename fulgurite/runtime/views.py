@@ -3,8 +3,8 @@
 In: a node. Out: a BUFFER node whose memory is part of another's, or None. Consecutive elements of
 memory that is ours, or that nobody can write to, are shared: a value never changes, since memory is
 written over only if no array shows any of it. Small pieces are copied, which costs no more and does
-not keep a large buffer alive. A tiny graph reads parts of known memory as inputs of their own: where
-they begin is data then, so `a[k]` in a loop is one plan for every k.
+not keep a large buffer alive. A tiny graph reads parts of known memory as inputs of their own:
+where they begin is data then, so `a[k]` in a loop is one plan for every k.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from math import prod
 import numpy as np
 
 from ...core.node import Node, toposort
-from ...core.op import Array
+from ...core.op import Array, meaning_of
 from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
+from ...core.ops.movement import EXPAND
 from ...core.symbolic.sym import varies
 from ...graph.ir.kernel import Schedule
 from ...graph.ir.kernel_kind import KernelKind
@@ -47,6 +48,16 @@ def _too_large(node: Node) -> MemoryLimitError:
     )
 
 
+def _broadcast_alone(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
+    """EXPANDs whose readers NumPy broadcasts by itself: elementwise ops with a whole source too."""
+    found = {node for node in order if node.op is EXPAND and node not in roots}
+    for node in order:
+        stretched = found.intersection(node.src)
+        if stretched and (node.op.family != "elementwise" or stretched.issuperset(node.src)):
+            found -= stretched
+    return found
+
+
 class TinyExecutor(HostExecutor):
     """The steps of a tiny graph: NumPy's calls in a row."""
 
@@ -59,6 +70,7 @@ class TinyExecutor(HostExecutor):
         self.first: list[Array | None] = [None] * len(order)
         self.params: list[tuple[int, int, tuple[int, ...]]] = []
         self.steps: list[tuple[int, Node, tuple[int, ...]]] = []
+        skipped = _broadcast_alone(order, item.kernel.body.src)
         for i, node in enumerate(order):
             if prod(node.shape) > MAX_ARRAY_ELEMENTS:  # sizes are numbers here
                 raise _too_large(node)
@@ -68,8 +80,11 @@ class TinyExecutor(HostExecutor):
                 assert node.op.numpy is not None
                 self.first[i] = node.op.numpy(node)
             else:
-                self.steps.append((i, node, tuple([place[s] for s in node.src])))
+                sources = [s.src[0] if s in skipped else s for s in node.src]
+                self.steps.append((i, node, tuple([place[s] for s in sources])))
         self._do_once()
+        self.steps = [step for step in self.steps if step[1] not in skipped]
+        self.calls = [(i, meaning_of(node), sources) for i, node, sources in self.steps]
         known = [i for i, array in enumerate(self.first) if array is not None]
         self.given = {*known, *[i for i, n in enumerate(order) if n.op in (PARAM, CUSTOM)]}
         roots = dict(zip(item.writes, item.kernel.body.src, strict=True))
@@ -104,12 +119,11 @@ class TinyExecutor(HostExecutor):
             array: Array = inputs[number].array  # type: ignore[attr-defined]
             now[i] = array if array.shape == shape else array.reshape(shape)
         with np.errstate(all="ignore"):
-            for i, node, sources in self.steps:
-                assert node.op.numpy is not None
+            for i, call, sources in self.calls:
                 try:
-                    now[i] = node.op.numpy(node, *[now[s] for s in sources])
+                    now[i] = call(*[now[s] for s in sources])
                 except MemoryError as problem:
-                    raise _too_large(node) from problem
+                    raise _too_large(self.order[i]) from problem
         taken = {id(now[i]) for i in self.given}  # what others hold, or a result already
         found: list[Buffer] = []
         for root in self.roots:
