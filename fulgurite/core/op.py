@@ -141,6 +141,8 @@ class Op:
     commutative: bool = False
     associative: bool = False  # exactly so for whole numbers, up to rounding for floats
     identity: Callable[[DType], float | int | bool] | None = None
+    # the value, if there is one, that stays whatever is met: op(a, absorbing) is absorbing
+    absorbing: Callable[[DType], int | None] | None = None
     monotone: int = 0  # 1 rising, -1 falling, 0 neither, in its first source
     domain: tuple[float, float] = (-3.0, 3.0)  # where samples for tests are drawn
     smooth: bool = True  # has finite differences everywhere in its domain

@@ -238,6 +238,7 @@ MUL = elementwise(
     interval=lambda a, b: _corners(lambda x, y: x * y, a, b),
     llvm={"i": "mul {T} {0}, {1}", "u": "mul {T} {0}, {1}", "f": "fmul {T} {0}, {1}"},
     triton="{0} * {1}", commutative=True, associative=True, identity=lambda d: 1,
+    absorbing=lambda d: None if d.is_inexact else 0,
 )  # fmt: skip
 DIV = elementwise(
     "div", np.true_divide, "a / b of inexact numbers", kinds="fc", domain=(0.5, 3.0), cost=4,
@@ -288,6 +289,7 @@ MAX = elementwise(
     triton="fg_max({0}, {1})",
     commutative=True, associative=True, monotone=1,
     identity=lambda d: d.limits[0] if d.is_integer else -_largest(d),
+    absorbing=lambda d: None if d.is_inexact else d.limits[1],
 )  # fmt: skip
 MIN = elementwise(
     "min", minimum, "the smaller of a and b; NaN wins, -0.0 is below 0.0", kinds="biuf",
@@ -297,6 +299,7 @@ MIN = elementwise(
     triton="fg_min({0}, {1})",
     commutative=True, associative=True, monotone=1,
     identity=lambda d: d.limits[1] if d.is_integer else _largest(d),
+    absorbing=lambda d: None if d.is_inexact else d.limits[0],
 )  # fmt: skip
 
 # --- rounding ------------------------------------------------------------------------------------
