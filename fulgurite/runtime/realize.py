@@ -470,21 +470,10 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         REGISTRY.becomes({shared[0]: view}, walk=True)
         return
     normal = normalize(shared)
-    if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
-        more = assigned_tensors(normal)
-        first = {entry: entry.node for entry in entries_of(more) if entry.node not in shared}
-        if first and is_cut(normal, device) and are_tiny(normal.nodes):  # see `_in_parts`
-            _realize(first, device)
-            return
-        shared, normal = _widened(shared, normal, more, device)
-    if normal.extremes and _are_of_held(normal.extremes):  # then both are known, to the last bit
-        with FORK_LOCK:
-            from ..graph.fusion.single_writer import held_with
-        kept = held_with(shared, normal.extremes, has_tensor)
-        shared, normal = _widened(shared, normal, kept, device)
-    if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
-        kept = kept_along(shared, normal)
-        shared, normal = _widened(shared, normal, kept, device)
+    if normal.assigned and (first := _assigned_first(shared, normal, device)):
+        _realize(first, device)
+        return
+    shared, normal = _with_held(shared, normal, device)
     in_parts = _in_parts(shared, normal, device) if is_cut(normal, device) else None
 
     def commit(buffers: Sequence[Node]) -> None:
@@ -496,6 +485,29 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
             REGISTRY.becomes(dict(zip(shared, buffers, strict=True)), walk=True)
 
     run(shared, in_parts or normal, commit, may_append=in_parts is None)
+
+
+def _with_held(roots: list[Node], normal: Normal, device: str) -> tuple[list[Node], Normal]:
+    """Roots with all that is to be known with them, and what they come to."""
+    if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
+        roots, normal = _widened(roots, normal, assigned_tensors(normal), device)
+    if normal.extremes and _are_of_held(normal.extremes):  # then both are known, to the last bit
+        with FORK_LOCK:
+            from ..graph.fusion.single_writer import held_with
+        kept = held_with(roots, normal.extremes, has_tensor)
+        roots, normal = _widened(roots, normal, kept, device)
+    if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
+        kept = kept_along(roots, normal)
+        roots, normal = _widened(roots, normal, kept, device)
+    return roots, normal
+
+
+def _assigned_first(roots: Sequence[Node], normal: Normal, device: str) -> dict[Entry, Node]:
+    """What a tiny graph assigns on its way and cuts: it is known memory then (`_in_parts`)."""
+    if not is_cut(normal, device) or not are_tiny(normal.nodes):
+        return {}
+    found = entries_of([n for n in assigned_tensors(normal) if n not in roots])
+    return {entry: entry.node for entry in found if entry.node.device == device}
 
 
 def _in_parts(roots: Sequence[Node], normal: Normal, device: str) -> Normal | None:

@@ -70,7 +70,6 @@ class TinyExecutor(HostExecutor):
         self.first: list[Array | None] = [None] * len(order)
         self.params: list[tuple[int, int, tuple[int, ...]]] = []
         self.steps: list[tuple[int, Node, tuple[int, ...]]] = []
-        skipped = _broadcast_alone(order, item.kernel.body.src)
         for i, node in enumerate(order):
             if prod(node.shape) > MAX_ARRAY_ELEMENTS:  # sizes are numbers here
                 raise _too_large(node)
@@ -79,16 +78,22 @@ class TinyExecutor(HostExecutor):
             elif node.op is CONST and not node.src:
                 assert node.op.numpy is not None
                 self.first[i] = node.op.numpy(node)
-            else:
-                sources = [s.src[0] if s in skipped else s for s in node.src]
-                self.steps.append((i, node, tuple([place[s] for s in sources])))
+        self._find_steps(place, item.kernel.body.src)
         self._do_once()
-        self.steps = [step for step in self.steps if step[1] not in skipped]
         self.calls = [(i, meaning_of(node), sources) for i, node, sources in self.steps]
         known = [i for i, array in enumerate(self.first) if array is not None]
         self.given = {*known, *[i for i, n in enumerate(order) if n.op in (PARAM, CUSTOM)]}
         roots = dict(zip(item.writes, item.kernel.body.src, strict=True))
         self.roots = [place[roots[output]] for output in schedule.outputs]
+
+    def _find_steps(self, place: dict[Node, int], roots: Sequence[Node]) -> None:
+        """What is computed, with the places of sources; NumPy broadcasts some of them by itself."""
+        skipped = _broadcast_alone(self.order, roots)
+        for i, node in enumerate(self.order):
+            if node.op is PARAM or node in skipped or (node.op is CONST and not node.src):
+                continue
+            sources = [s.src[0] if s in skipped else s for s in node.src]
+            self.steps.append((i, node, tuple([place[s] for s in sources])))
 
     def _do_once(self) -> None:
         """Take steps that depend on no input out of those of every run."""
