@@ -504,10 +504,15 @@ def _with_held(roots: list[Node], normal: Normal, device: str) -> tuple[list[Nod
 
 def _assigned_first(roots: Sequence[Node], normal: Normal, device: str) -> dict[Entry, Node]:
     """What a tiny graph assigns on its way and cuts: it is known memory then (`_in_parts`)."""
-    if not is_cut(normal, device) or not are_tiny(normal.nodes):
+    if not is_cut(normal, device) or not _is_tiny_here(normal):
         return {}
     found = entries_of([n for n in assigned_tensors(normal) if n not in roots])
     return {entry: entry.node for entry in found if entry.node.device == device}
+
+
+def _is_tiny_here(normal: Normal) -> bool:
+    """True if a graph is tiny and no other rank runs it."""
+    return are_tiny(normal.nodes) and COMMUNICATES.isdisjoint([n.op for n in normal.nodes])
 
 
 def _in_parts(roots: Sequence[Node], normal: Normal, device: str) -> Normal | None:
@@ -517,7 +522,7 @@ def _in_parts(roots: Sequence[Node], normal: Normal, device: str) -> Normal | No
     """
     families, about = FAMILIES(), cache_key(device, current())
     known = families.peek((normal.structure, *about)) is not None
-    if known or not are_tiny(normal.nodes) or not (parts := parts_of(normal, device, value_node)):
+    if known or not _is_tiny_here(normal) or not (parts := parts_of(normal, device, value_node)):
         return None
     found = normalize(roots)
     del parts  # the key holds those that are read
@@ -555,7 +560,7 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit, may_append: bool 
     device = roots[0].device or current().device
     checked = current().check_nan  # then inputs must be there afterwards
     appends: tuple[Append, ...] | None = ()
-    if may_append:
+    if may_append and WHERE in [root.op for root in roots]:
         how = (roots, normal)
         appends = _appends(*how) if checked else _not_appended(*how, device, commit)
     if appends is None:
@@ -593,7 +598,7 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit, may_append: bool 
 
 def _appends(roots: Sequence[Node], normal: Normal) -> tuple[Append, ...]:
     """The roots that concatenate something behind an input; none where tensors are assigned."""
-    if WHERE not in [root.op for root in roots] or normal.assigned:
+    if normal.assigned:
         return ()
     return _growth().appends_of(roots, normal.buffers, value_node)  # type: ignore[no-any-return]
 
