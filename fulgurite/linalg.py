@@ -35,6 +35,7 @@ from .functional.math import elementwise, reduction
 from .functional.math.complex_numbers import conj
 from .functional.math.products import matmul, tensordot, vecdot
 from .functional.math.products import outer as _outer
+from .functional.template import templated
 from .tensor import Tensor, TensorLike, stop_gradient
 from .tensor.torch_aliases import accept_keywords
 
@@ -165,6 +166,7 @@ _SLOGDET = _host("slogdet", _plain_slogdet, _slogdet_grad)
 _SOLVE = _host("solve", np.linalg.solve, _solve_grad)
 
 
+@templated
 def inv(x: TensorLike) -> Tensor:
     """The inverse of square matrices.
 
@@ -175,6 +177,7 @@ def inv(x: TensorLike) -> Tensor:
     return _back(custom(_INV, a, shape=a.shape), x)
 
 
+@templated
 def det(x: TensorLike) -> Tensor:
     """The determinant of square matrices.
 
@@ -198,6 +201,7 @@ def slogdet(x: TensorLike) -> SlogdetResult:
     return SlogdetResult(*[_back(part, x) for part in found])
 
 
+@templated
 def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The y with x1 @ y = x2, for a vector x2 or the columns of a matrix.
 
@@ -317,6 +321,7 @@ def _complex(found: Sequence[Array], dtype: Any) -> tuple[Array, ...]:
     return tuple([part.astype(np.result_type(dtype, np.complex64)) for part in found])
 
 
+@templated
 def cholesky(x: TensorLike, upper: bool = False) -> Tensor:
     """The triangle L with L @ L.mT = x, for positive definite x; `upper` gives L.mT.
 

@@ -11,6 +11,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.errors import ArgumentError, ShapeError
+from fulgurite.functional.template import memo_of
 from fulgurite.linalg import LinearAlgebraError
 
 
@@ -197,3 +198,21 @@ def test_factors_are_computed_once_for_all_results() -> None:
     u, s, vh = fg.linalg.svd(x)
     items = fg.schedule(u, s, vh).items
     assert sum(item.kernel.kind == "host" for item in items) == 1
+
+
+@pytest.mark.parametrize("name", ["solve", "inv", "det", "cholesky"])
+def test_steps_of_the_host_are_built_from_memory(name: str) -> None:
+    function, a = getattr(fg.linalg, name), positive(4, 4)
+    memo = memo_of(function)
+    b = (matrices(4),) if name == "solve" else ()
+    for number in (1, 2, 3, 4):
+        before = memo.made
+        found = function(fg.Tensor(a * number), *map(fg.Tensor, b))
+        np.testing.assert_allclose(found.numpy(), getattr(np.linalg, name)(a * number, *b))
+    assert memo.made == before, "the third and later ones"
+    slope = fg.grad(lambda x: function(x, *map(fg.Tensor, b)).sum())(fg.Tensor(a))
+    assert np.isfinite(slope.numpy()).all()
+    singular = fg.Tensor(np.zeros((4, 4)))
+    if name != "det":
+        with pytest.raises(LinearAlgebraError, match=name):
+            function(singular, *map(fg.Tensor, b)).numpy()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -96,6 +97,13 @@ def nothing_wrong(node: Node) -> str | None:
     return None
 
 
+def meaning_of(node: Node) -> Callable[..., Array]:
+    """What a node is of the arrays of its sources, for who runs it again and again."""
+    op = node.op
+    assert op.numpy is not None, f"{node!r} cannot be run"
+    return partial(op.numpy, node) if op.prepared is None else op.prepared(node)
+
+
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Op:
     """One kind of operation; compared by identity."""
@@ -105,6 +113,8 @@ class Op:
     doc: str  # one line for the generated reference
     arity: int | None  # sources that are data; further ones are symbolic sizes; None: any number
     numpy: Callable[..., Array] | None  # (node, *arrays) -> array: the meaning
+    # node -> the same of arrays alone, where what the node decides can be worked out beforehand
+    prepared: Callable[[Node], Callable[..., Array]] | None = None
     # None: not derived from the sources, said where the node is made
     dtype: Callable[[tuple[Node, ...], Any], DType] | None = first_dtype
     shape: Callable[[Node], Shape] = first_shape
@@ -131,6 +141,8 @@ class Op:
     commutative: bool = False
     associative: bool = False  # exactly so for whole numbers, up to rounding for floats
     identity: Callable[[DType], float | int | bool] | None = None
+    # the value, if there is one, that stays whatever is met: op(a, absorbing) is absorbing
+    absorbing: Callable[[DType], int | None] | None = None
     monotone: int = 0  # 1 rising, -1 falling, 0 neither, in its first source
     domain: tuple[float, float] = (-3.0, 3.0)  # where samples for tests are drawn
     smooth: bool = True  # has finite differences everywhere in its domain

@@ -26,6 +26,7 @@ from ..core.build import Step, is_plain, replay
 from ..core.dtype import DType
 from ..core.extension import compiled
 from ..core.node import Node, Shape, toposort
+from ..core.ops.host import HOST_FUNCTIONS, HostFunction
 from ..core.ops.leaf import CONST, IOTA, param
 from ..core.symbolic.sym import varies
 from ..tensor import PLAIN, SCOPES, Tensor, operand, wrap
@@ -233,6 +234,8 @@ def _is_step(node: Node) -> bool:
 def _is_value(arg: Any) -> bool:
     if type(arg) is tuple:
         return all(map(_is_value, arg))
+    if type(arg) is HostFunction:  # by a name it is the same for ever
+        return HOST_FUNCTIONS.get(arg.name) is arg
     return type(arg) in _VALUES or isinstance(arg, DType) or varies(arg)
 
 

@@ -34,8 +34,15 @@ from ..core.ops.elementwise import WHERE
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
-from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, has_tensor
+from ..graph.ir.cache_key import (
+    Normal,
+    constant_uses,
+    normalize,
+    order_of,
+    restore,
+    size_constants,
+)
+from ..graph.ir.registry import REGISTRY, Entry, MovedError, entries_at, entries_of, has_tensor
 from ..graph.ir.size_key import SKELETONS
 from ..graph.memory.in_place import Append, Donated
 from ..graph.tiny import are_tiny, is_tiny_as_built, whole
@@ -57,7 +64,7 @@ from .recording import HISTORY, note
 from .sizes.recent import RECENT, Expected
 from .sizes.shapes import SHAPES, STATS, Sample, Shapes
 from .step_executor import concrete
-from .views import view_of
+from .views import is_cut, parts_of, view_of
 
 if TYPE_CHECKING:
     from .pipeline import Ahead
@@ -463,16 +470,11 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         REGISTRY.becomes({shared[0]: view}, walk=True)
         return
     normal = normalize(shared)
-    if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
-        shared, normal = _widened(shared, normal, assigned_tensors(normal), device)
-    if normal.extremes:  # of what is held: both are known then, and agree to the last bit
-        with FORK_LOCK:
-            from ..graph.fusion.single_writer import held_with
-        kept = held_with(shared, normal.extremes, has_tensor)
-        shared, normal = _widened(shared, normal, kept, device)
-    if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
-        kept = kept_along(shared, normal)
-        shared, normal = _widened(shared, normal, kept, device)
+    if normal.assigned and (first := _assigned_first(shared, normal, device)):
+        _realize(first, device)
+        return
+    shared, normal = _with_held(shared, normal, device)
+    in_parts = _in_parts(shared, normal, device) if is_cut(normal, device) else None
 
     def commit(buffers: Sequence[Node]) -> None:
         if len(buffers) == len(pending) == 1 and _is_alone(shared[0]):
@@ -482,7 +484,59 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         else:
             REGISTRY.becomes(dict(zip(shared, buffers, strict=True)), walk=True)
 
-    run(shared, normal, commit)
+    run(shared, in_parts or normal, commit, may_append=in_parts is None)
+
+
+def _with_held(roots: list[Node], normal: Normal, device: str) -> tuple[list[Node], Normal]:
+    """Roots with all that is to be known with them, and what they come to."""
+    if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
+        roots, normal = _widened(roots, normal, assigned_tensors(normal), device)
+    if normal.extremes and _are_of_held(normal.extremes):  # then both are known, to the last bit
+        with FORK_LOCK:
+            from ..graph.fusion.single_writer import held_with
+        kept = held_with(roots, normal.extremes, has_tensor)
+        roots, normal = _widened(roots, normal, kept, device)
+    if len(normal.nodes) > _FEW_NODES and not normal.assigned and not normal.values:
+        kept = kept_along(roots, normal)
+        roots, normal = _widened(roots, normal, kept, device)
+    return roots, normal
+
+
+def _assigned_first(roots: Sequence[Node], normal: Normal, device: str) -> dict[Entry, Node]:
+    """What a tiny graph assigns on its way and cuts: it is known memory then (`_in_parts`)."""
+    if not is_cut(normal, device) or not _is_tiny_here(normal):
+        return {}
+    found = entries_of([n for n in assigned_tensors(normal) if n not in roots])
+    return {entry: entry.node for entry in found if entry.node.device == device}
+
+
+def _is_tiny_here(normal: Normal) -> bool:
+    """True if a graph is tiny and no other rank runs it."""
+    return are_tiny(normal.nodes) and COMMUNICATES.isdisjoint([n.op for n in normal.nodes])
+
+
+def _in_parts(roots: Sequence[Node], normal: Normal, device: str) -> Normal | None:
+    """A tiny graph that reads its cuts of known memory, if it came with other places before.
+
+    Where they begin is data then; kernels take places at run time by themselves (runtime/sizes).
+    """
+    families, about = FAMILIES(), cache_key(device, current())
+    known = families.peek((normal.structure, *about)) is not None
+    if known or not _is_tiny_here(normal) or not (parts := parts_of(normal, device, value_node)):
+        return None
+    found = normalize(roots)
+    del parts  # the key holds those that are read
+    key = (found.structure, *about)
+    if families.peek(key) is not None:
+        return found
+    families.get_or_make(key, Family)  # with no member yet: the next places will ask for it
+    return None
+
+
+def _are_of_held(extremes: Sequence[Node]) -> bool:
+    """True if a tensor holds something that is to be computed for extremes; few do."""
+    order, _ = order_of([extreme.src[0] for extreme in extremes])
+    return any([entry.node.src for entry in entries_of(order)])
 
 
 def _widened(
@@ -501,11 +555,14 @@ def _is_alone(node: Node) -> bool:
 Commit = Callable[[Sequence[Node]], None]
 
 
-def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
+def run(roots: Sequence[Node], normal: Normal, commit: Commit, may_append: bool = True) -> None:
     """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
     device = roots[0].device or current().device
     checked = current().check_nan  # then inputs must be there afterwards
-    appends = _appends(roots, normal) if checked else _not_appended(roots, normal, device, commit)
+    appends: tuple[Append, ...] | None = ()
+    if may_append and WHERE in [root.op for root in roots]:
+        how = (roots, normal)
+        appends = _appends(*how) if checked else _not_appended(*how, device, commit)
     if appends is None:
         return
     donated = candidates(roots, normal) if normal.assigned and not checked else NOTHING
@@ -541,7 +598,7 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
 
 def _appends(roots: Sequence[Node], normal: Normal) -> tuple[Append, ...]:
     """The roots that concatenate something behind an input; none where tensors are assigned."""
-    if WHERE not in [root.op for root in roots] or normal.assigned:
+    if normal.assigned:
         return ()
     return _growth().appends_of(roots, normal.buffers, value_node)  # type: ignore[no-any-return]
 

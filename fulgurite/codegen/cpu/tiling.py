@@ -246,6 +246,7 @@ class LoopTiling:
     sum_far_elements: int = 1 << 18  # of such a sum
     sum_block_steps: int = 16  # where one lane is all of a result: as good as a pairwise sum
     sum_block_row_groups: int = 8  # the same down columns, where a step takes in several rows
+    settled_steps: int = 16  # of a fold of truths, after which one looks if it is decided
     column_steps: int = 16  # a shorter reduction stays inside the lanes
     inline_steps: int = 4  # of a reduction that needs no loop
     column_rows: int = 4  # of cheap values that are combined before they meet the accumulators

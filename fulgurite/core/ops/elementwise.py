@@ -10,6 +10,7 @@ In a gradient, `g` is the gradient of the result `y`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,23 @@ def _in_float32(numpy: Callable[..., Any]) -> Callable[..., Array]:
         return np.asarray(numpy(*arrays)).astype(node.dtype.numpy, copy=False)
 
     return meaning
+
+
+def _prepared(
+    numpy: Callable[..., Any], meaning: Callable[..., Array]
+) -> Callable[[Node], Callable[..., Array]]:
+    """For a node of several sources the ufunc itself, where its results need no cast."""
+
+    def prepared(node: Node) -> Callable[..., Array]:
+        source, count = node.src[-1].dtype, len(node.src)
+        plain = isinstance(numpy, np.ufunc) and count > 1 and len(node.shape) > 0
+        if plain and not source.is_small_float:  # of no dimension a ufunc makes no array
+            dtypes = (source.numpy,) * count
+            if numpy.resolve_dtypes((*dtypes, None))[-1] == node.dtype.numpy:
+                return numpy
+        return partial(meaning, node)
+
+    return prepared
 
 
 def _bool_dtype(src: tuple[Node, ...], arg: Any) -> DType:
@@ -86,6 +104,7 @@ def elementwise(
 ) -> Op:
     """Declare an elementwise op; `interval` takes the (low, high) of each source."""
     text = {kind: llvm for kind in kinds if kind != "c"} if isinstance(llvm, str) else llvm
+    meaning = _in_float32(numpy)
 
     def bounds(node: Node, known: list[Bounds | None]) -> Bounds | None:
         if interval is None or any(b is None for b in known):
@@ -93,7 +112,8 @@ def elementwise(
         return interval(*known)
 
     return Op(
-        name=name, family="elementwise", doc=doc, arity=arity, numpy=_in_float32(numpy),
+        name=name, family="elementwise", doc=doc, arity=arity, numpy=meaning,
+        prepared=_prepared(numpy, meaning),
         dtype=_DTYPES[result] if isinstance(result, str) else result, kinds=kinds, grad=grad,
         tangent=traits.pop("tangent", _diagonal), batch=_batch, interval=bounds, levels=BOTH,
         check=traits.pop("check", _check), llvm=text, triton=triton, **traits,
@@ -218,6 +238,7 @@ MUL = elementwise(
     interval=lambda a, b: _corners(lambda x, y: x * y, a, b),
     llvm={"i": "mul {T} {0}, {1}", "u": "mul {T} {0}, {1}", "f": "fmul {T} {0}, {1}"},
     triton="{0} * {1}", commutative=True, associative=True, identity=lambda d: 1,
+    absorbing=lambda d: None if d.is_inexact else 0,
 )  # fmt: skip
 DIV = elementwise(
     "div", np.true_divide, "a / b of inexact numbers", kinds="fc", domain=(0.5, 3.0), cost=4,
@@ -268,6 +289,7 @@ MAX = elementwise(
     triton="fg_max({0}, {1})",
     commutative=True, associative=True, monotone=1,
     identity=lambda d: d.limits[0] if d.is_integer else -_largest(d),
+    absorbing=lambda d: None if d.is_inexact else d.limits[1],
 )  # fmt: skip
 MIN = elementwise(
     "min", minimum, "the smaller of a and b; NaN wins, -0.0 is below 0.0", kinds="biuf",
@@ -277,6 +299,7 @@ MIN = elementwise(
     triton="fg_min({0}, {1})",
     commutative=True, associative=True, monotone=1,
     identity=lambda d: d.limits[1] if d.is_integer else _largest(d),
+    absorbing=lambda d: None if d.is_inexact else d.limits[0],
 )  # fmt: skip
 
 # --- rounding ------------------------------------------------------------------------------------

@@ -107,16 +107,16 @@ def called(
     results: Sequence[tuple[Shape, DType]],
 ) -> list[Array]:  # fmt: skip
     """What a host function gives for these arrays: what it returns, then what it wrote over."""
-    where = places(node.origins)
     given = [np.array(a, order="C") if i in in_place else read_only(a)
              for i, a in enumerate(arrays)]  # fmt: skip
     shown = {i: weakref.ref(_innermost(a)) for i, a in enumerate(given) if i not in in_place}
     try:
         answer = host.function(*given)
     except Exception as problem:
-        problem.add_note(f"in host function {host.name!r}, applied at {where or 'an unknown line'}")
+        where = places(node.origins) or "an unknown line"
+        problem.add_note(f"in host function {host.name!r}, applied at {where}")
         raise
-    found = _returned(host, answer, len(results) - len(in_place), where)
+    found = _returned(host, answer, len(results) - len(in_place), node)
     found += [given[i] for i in in_place]
     del given, answer
     held = list(map(sys.getrefcount, found))
@@ -127,20 +127,20 @@ def called(
                 f"host function {host.name!r} returned {array.shape} {array.dtype}, "
                 f"not the declared {shape} {dtype}",
                 "return an array of the declared shape and dtype",
-                where,
+                places(node.origins),
             )
         own = type(array) is np.ndarray and array.base is None and array.flags.c_contiguous
         if not own or held[number] > _ALONE:
             found[number] = np.array(array, order="C", subok=False)
         del array
-    _let_go(host, shown, where)
+    _let_go(host, shown, node)
     return found
 
 
 _ALONE = next(map(sys.getrefcount, [object()]))  # of what a list alone holds
 
 
-def _returned(host: HostFunction, answer: Any, count: int, where: str | None) -> list[Array]:
+def _returned(host: HostFunction, answer: Any, count: int, node: Node) -> list[Array]:
     """What a function returned as so many arrays."""
     if count == 1:
         return [np.asarray(answer)]
@@ -154,11 +154,11 @@ def _returned(host: HostFunction, answer: Any, count: int, where: str | None) ->
         f"host function {host.name!r} returned {got}, not {count or 'nothing'}",
         "return a tuple of arrays, one for each declared result" if count else
         "declare the result with shape= and dtype=, or return None",
-        where,
+        places(node.origins),
     )  # fmt: skip
 
 
-def _let_go(host: HostFunction, shown: dict[int, weakref.ref[Array]], where: str | None) -> None:
+def _let_go(host: HostFunction, shown: dict[int, weakref.ref[Array]], node: Node) -> None:
     """An error if a function still holds an argument: its memory will be used for other values."""
     if any([reference() is not None for reference in shown.values()]):
         gc.collect()  # what lives only in a cycle is not kept by anybody
@@ -167,7 +167,7 @@ def _let_go(host: HostFunction, shown: dict[int, weakref.ref[Array]], where: str
             raise ArgumentError(
                 f"host function {host.name!r} keeps a reference to argument {number}",
                 "keep a copy of it: array.copy()",
-                where,
+                places(node.origins),
             )
 
 

@@ -59,10 +59,11 @@ def outside(
 
 
 def _inside(node: Node, index: Array, size: int) -> Array:
-    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+    places: Array = index.astype(np.intp, copy=False)
+    if index.size and int(places.view(np.uintp).max()) >= size:  # what is below 0 is beyond all
         axes = axes_at(node.origins)
         raise _outside(node, node.src[1], index, size, axes[0] if len(axes) == 1 else None)
-    return index.astype(np.intp, copy=False)
+    return places
 
 
 def _outside(node: Node, index: Node, values: Array, size: int, axis: int | None) -> BoundsError:
@@ -124,6 +125,8 @@ def _agree(x: Node, index: Node, axis: int) -> str | None:
 def _gather_numpy(node: Node, x: Array, index: Array) -> Array:
     axis = node.arg
     index = _inside(node, index, x.shape[axis])
+    if index.ndim == 1:
+        return x.take(index)
     if index.size and _only_along(index, axis):
         line = index[tuple(slice(None) if d == axis else 0 for d in range(index.ndim))]
         return np.take(x, line, axis)  # the same places everywhere: an embedding

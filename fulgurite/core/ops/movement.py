@@ -8,7 +8,8 @@ last; UNWINDOW adds the windows up again. Convolution, pooling and strided slice
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter, methodcaller
 
 import numpy as np
 
@@ -184,8 +185,18 @@ def _unwindow_check(node: Node) -> str | None:
 # --- NumPy meanings ------------------------------------------------------------------------------
 
 
-def _cut(pairs_: Sequence[tuple[Size, Size]]) -> tuple[slice, ...]:
-    return tuple(slice(start, stop) for start, stop in pairs_)
+def _shrink_prepared(node: Node) -> Callable[..., Array]:
+    ends = _concrete(node.arg)
+    return _alone(itemgetter(tuple(map(slice, ends[::2], ends[1::2]))), node)
+
+
+def _reshape_prepared(node: Node) -> Callable[..., Array]:
+    return _alone(methodcaller("reshape", _concrete(node.shape)), node)
+
+
+def _alone(meaning: Callable[[Array], Array], node: Node) -> Callable[..., Array]:
+    """What a function makes of the first source: further ones are sizes, which are known."""
+    return meaning if len(node.src) == 1 else lambda a, *_: meaning(a)
 
 
 def _expand_numpy(node: Node, a: Array) -> Array:
@@ -197,11 +208,16 @@ def _expand_numpy(node: Node, a: Array) -> Array:
     return np.ndarray(shape, a.dtype, a, 0, strides)
 
 
-def _pad_numpy(node: Node, a: Array) -> Array:
-    out = np.zeros(_concrete(node.shape), a.dtype)
-    inside = [(low, low + n) for (low, _), n in zip(pairs(node), a.shape, strict=True)]
-    out[_cut(inside)] = a
-    return out
+def _pad_prepared(node: Node) -> Callable[..., Array]:
+    shape, size = _concrete(node.shape), _concrete(node.src[0].shape)
+    inside = tuple([slice(low, low + n) for low, n in zip(node.arg[::2], size, strict=True)])
+
+    def pad(a: Array, *_: Array) -> Array:
+        out = np.zeros(shape, a.dtype)
+        out[inside] = a
+        return out
+
+    return pad
 
 
 def _window_numpy(node: Node, a: Array) -> Array:
@@ -280,8 +296,9 @@ def _with_zero(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
 
 RESHAPE = Op(
     name="reshape", family="movement", doc="the elements in order, in another shape", arity=1,
-    numpy=lambda node, a, *_: a.reshape(_concrete(node.shape)), shape=_arg_shape,
-    grad=lambda g, y, a, *_: (reshape(g, a.shape),), check=_reshape_check, interval=_same_bounds,
+    numpy=lambda node, *a: _reshape_prepared(node)(*a), prepared=_reshape_prepared,
+    shape=_arg_shape, grad=lambda g, y, a, *_: (reshape(g, a.shape),), check=_reshape_check,
+    interval=_same_bounds,
     batch=lambda y, src: reshape(src[0], (src[0].shape[0], *y.shape)), cost=0, sizes=slice(None),
 )  # fmt: skip
 EXPAND = Op(
@@ -298,13 +315,15 @@ PERMUTE = Op(
 )  # fmt: skip
 PAD = Op(
     name="pad", family="movement", doc="zeros before and after each dimension", arity=1,
-    numpy=lambda node, a, *_: _pad_numpy(node, a), shape=_pad_shape, grad=_pad_grad,
+    numpy=lambda node, *a: _pad_prepared(node)(*a), prepared=_pad_prepared,
+    shape=_pad_shape, grad=_pad_grad,
     batch=lambda y, src: pad(src[0], [(0, 0), *pairs(y)]), check=_pad_check,
     interval=_with_zero, cost=0, sizes=slice(None),
 )  # fmt: skip
 SHRINK = Op(
     name="shrink", family="movement", doc="the part from start to stop of each dimension", arity=1,
-    numpy=lambda node, a, *_: a[_cut(pairs(node))], shape=_shrink_shape, grad=_shrink_grad,
+    numpy=lambda node, *a: _shrink_prepared(node)(*a), prepared=_shrink_prepared,
+    shape=_shrink_shape, grad=_shrink_grad,
     batch=lambda y, src: shrink(src[0], [(0, src[0].shape[0]), *pairs(y)]),
     check=_shrink_check, interval=_same_bounds, cost=0, sizes=slice(None),
 )  # fmt: skip

@@ -8,7 +8,7 @@ needs. Small floats accumulate in float32 and round once. An empty reduction giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,24 +64,29 @@ def _reduce_check(node: Node) -> str | None:
     return None if node.dtype.kind in REDUCERS[name].kinds else f"{name} does not take {node.dtype}"
 
 
-def _reduce_numpy(node: Node, a: Array) -> Array:
+def _reduce_prepared(node: Node) -> Callable[[Array], Array]:
     name, axes = node.arg
-    # row-major: NumPy adds in memory order, and a sum must not depend on how a view came about
-    wide = np.ascontiguousarray(a, np.float32 if node.dtype.is_small_float else a.dtype)
-    wide = wide.reshape(a.shape)
-    start = identity_of(name, node.dtype)  # of a float sum -0.0: a sum of -0.0 alone is -0.0
-    if name == "add" and not a.size:
-        start = 0  # but the sum of nothing is 0.0
-    out = _UFUNCS[name].reduce(wide, axis=axes, keepdims=True, dtype=wide.dtype, initial=start)
-    if name in ("max", "min") and wide.dtype.kind == "f":
-        out = _signed_zero(name, wide, np.asarray(out), axes)
-    return np.asarray(out).astype(node.dtype.numpy, copy=False)
+    dtype: Any = node.dtype.numpy
+    wide: Any = np.dtype(np.float32) if node.dtype.is_small_float else dtype
+    fold = _UFUNCS[name].reduce
+    identity = identity_of(name, node.dtype)  # of a float sum -0.0: a sum of -0.0 alone is -0.0
+    signed = name in ("max", "min") and wide.kind == "f"
+
+    def reduce(a: Array) -> Array:
+        # row-major: NumPy adds in memory order, and a sum must not depend on how a view came about
+        if a.dtype is not wide or not a.flags.c_contiguous:
+            a = np.ascontiguousarray(a, wide).reshape(a.shape)
+        start = identity if a.size or name != "add" else 0  # but the sum of nothing is 0.0
+        out: Array = np.asarray(fold(a, axes, wide, None, True, start))
+        if signed and not out.all():  # NaN is no zero
+            out = _signed_zero(name, a, out, axes)
+        return out if out.dtype is dtype else out.astype(dtype, copy=False)
+
+    return reduce
 
 
 def _signed_zero(name: str, a: Array, out: Array, axes: tuple[int, ...]) -> Array:
     """Of zeros of both signs the maximum is 0.0 and the minimum -0.0, whatever NumPy met first."""
-    if out.all():  # NaN is no zero
-        return out
     negative = np.signbit(a) & (a == 0)
     positive = ~np.signbit(a) & (a == 0)
     if name == "max":
@@ -137,7 +142,8 @@ def _reduce_interval(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
 
 REDUCE = Op(
     name="reduce", family="reduce", doc="an op folded over axes, which stay with size 1", arity=1,
-    numpy=_reduce_numpy, shape=_reduce_shape, check=_reduce_check, grad=_reduce_grad,
+    numpy=lambda node, a: _reduce_prepared(node)(a), prepared=_reduce_prepared,
+    shape=_reduce_shape, check=_reduce_check, grad=_reduce_grad,
     batch=_reduce_batch, interval=_reduce_interval,
 )  # fmt: skip
 

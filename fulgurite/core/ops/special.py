@@ -44,8 +44,10 @@ def power(a: Array, b: Array) -> Array:
     if a.dtype.kind != "i":
         if a.dtype.kind != "c" and (b == 0.5).any():  # NumPy may take roots: others at -0 and -inf
             a = np.where((b == 0.5) & ((a == 0) | (a == -np.inf)), np.abs(a), a)
-        # in memory of their own: NumPy rounds otherwise where one exponent is shared by all
-        return np.asarray(np.power(*[np.array(x, order="C") for x in np.broadcast_arrays(a, b)]))
+        if a.shape != b.shape or not (a.flags.c_contiguous and b.flags.c_contiguous):
+            # in memory of their own: NumPy rounds otherwise where one exponent is shared by all
+            a, b = [np.array(x, order="C") for x in np.broadcast_arrays(a, b)]
+        return np.asarray(np.power(a, b))
     negative = b < 0
     result = np.power(a, np.where(negative, 0, b))
     inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))

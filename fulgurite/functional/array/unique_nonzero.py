@@ -82,6 +82,16 @@ def unique_all(x: TensorLike) -> UniqueAll:
     )
 
 
+def _values_of(x: Tensor) -> Tensor:
+    """The first part of `unique_all` alone."""
+    node = node_of(x)
+    flat = build.reshape(node, (sizes.prod(node.shape),))
+    if 0 in node.shape:
+        return wrap(flat)
+    _, ordered, fresh = _ordered(flat)
+    return take(ordered, nonzero(fresh)[0], axis=0)
+
+
 def _ordered(flat: Node) -> tuple[Node, Tensor, Tensor]:
     """The places in order, the elements so, and which of them differ from the one before.
 
@@ -111,7 +121,7 @@ def unique_values(x: TensorLike) -> Tensor:
     """
     whole = _whole_on_host(x)
     if whole is None:
-        return unique_all(x).values
+        return _values_of(as_tensor(x))
     return from_numpy(np.unique(np.asarray(whole)), whole.node.device)
 
 

@@ -122,12 +122,12 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
     >>> fg.pow(fg.Tensor([2, 3]), 3).tolist()
     [8, 27]
     """
+    if type(x1) is Tensor and type(x2) in (int, float) and x2 in _SIMPLE_POWERS:
+        simple = _simple_power(x1, _SIMPLE_POWERS.index(x2), type(x2) is int)
+        if simple is not None:
+            return simple
     base, exponent = lifted(x1, x2)
     common = common_dtype(base, exponent)
-    if type(x2) in (int, float) and isinstance(base, Node) and base.dtype is common:
-        simple = _simple_power(base, x2)
-        if simple is not None:
-            return wrap(simple)
     whole = type(x2) is not float and common.is_integer
     if whole and _has_negative(x2, exponent):
         raise ArgumentError(
@@ -136,23 +136,28 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
     return wrap(build.apply(POW, base, exponent))
 
 
-def _simple_power(base: Node, exponent: object) -> Node | None:
+_SIMPLE_POWERS = (1, 2, 3, 4, -1, 0.5)
+
+
+@templated
+def _simple_power(x: Tensor, place: int, whole: bool) -> Tensor | None:
     """A small power by one or two products, a quotient or a root; each is rounded once."""
-    if base.dtype.kind not in "iuf":
+    base, exponent = node_of(x), _SIMPLE_POWERS[place]
+    if base.dtype.kind not in "iuf" or not (whole or base.dtype.is_float):
         return None
     if exponent == 1:
-        return base
+        return wrap(base)
     products = (2,) if base.dtype.is_small_float else (2, 3, 4)  # 16 bits are rounded once
     if exponent in products:
         square = build.apply(MUL, base, base)
         if exponent == 2:
-            return square
-        return build.apply(MUL, square, base if exponent == 3 else square)
+            return wrap(square)
+        return wrap(build.apply(MUL, square, base if exponent == 3 else square))
     if exponent == -1 and base.dtype.is_float:
-        return build.apply(DIV, 1, base)
+        return wrap(build.apply(DIV, 1, base))
     if exponent == 0.5 and base.dtype.is_float:  # of -0.0 it is 0.0, and of -inf not a NaN
         root = build.apply(ADD, build.apply(SQRT, base), 0.0)
-        return build.where(build.apply(EQ, base, -math.inf), math.inf, root)
+        return wrap(build.where(build.apply(EQ, base, -math.inf), math.inf, root))
     return None
 
 

@@ -25,7 +25,7 @@ from ...core.ops.body import Body, plain_arg
 from ...core.ops.effect import ASSIGN, DETACH, HOST_FUNCTIONS, UNWATCH, WATCH, HostFunction
 from ...core.ops.indexing import SORT
 from ...core.ops.leaf import BIND, BUFFER, CONST, SINK, param
-from ...core.ops.movement import expand, reshape
+from ...core.ops.movement import SHRINK, expand, reshape
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.transform import OVERRIDE
 from ...errors import ArgumentError, VariableError
@@ -64,7 +64,7 @@ class Normal(NamedTuple):
 def normalize(roots: Sequence[Node]) -> Normal:
     """The key of a graph, had without realizing or rewriting it: no node is made."""
     order, now = order_of(roots)
-    if any(n.src for n in now):
+    if any([n.src and not (n.op is SHRINK and n.src[0].op is BUFFER) for n in now]):
         order, now = _agreed(roots, order, now)
     entries, constants, buffers, nodes, assigned, chosen, bound = flatten(roots, order, now)
     values: dict[str, int] = {}

@@ -13,9 +13,10 @@ from math import prod
 import numpy as np
 
 from ...core.node import Node, toposort
-from ...core.op import Array
+from ...core.op import Array, meaning_of
 from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
+from ...core.ops.movement import EXPAND
 from ...core.symbolic.sym import varies
 from ...graph.ir.kernel import Schedule
 from ...graph.ir.kernel_kind import KernelKind
@@ -47,6 +48,16 @@ def _too_large(node: Node) -> MemoryLimitError:
     )
 
 
+def _broadcast_alone(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
+    """EXPANDs whose readers NumPy broadcasts by itself: elementwise ops with a whole source too."""
+    found = {node for node in order if node.op is EXPAND and node not in roots}
+    for node in order:
+        stretched = found.intersection(node.src)
+        if stretched and (node.op.family != "elementwise" or stretched.issuperset(node.src)):
+            found -= stretched
+    return found
+
+
 class TinyExecutor(HostExecutor):
     """The steps of a tiny graph: NumPy's calls in a row."""
 
@@ -67,13 +78,22 @@ class TinyExecutor(HostExecutor):
             elif node.op is CONST and not node.src:
                 assert node.op.numpy is not None
                 self.first[i] = node.op.numpy(node)
-            else:
-                self.steps.append((i, node, tuple([place[s] for s in node.src])))
+        self._find_steps(place, item.kernel.body.src)
         self._do_once()
+        self.calls = [(i, meaning_of(node), sources) for i, node, sources in self.steps]
         known = [i for i, array in enumerate(self.first) if array is not None]
         self.given = {*known, *[i for i, n in enumerate(order) if n.op in (PARAM, CUSTOM)]}
         roots = dict(zip(item.writes, item.kernel.body.src, strict=True))
         self.roots = [place[roots[output]] for output in schedule.outputs]
+
+    def _find_steps(self, place: dict[Node, int], roots: Sequence[Node]) -> None:
+        """What is computed, with the places of sources; NumPy broadcasts some of them by itself."""
+        skipped = _broadcast_alone(self.order, roots)
+        for i, node in enumerate(self.order):
+            if node.op is PARAM or node in skipped or (node.op is CONST and not node.src):
+                continue
+            sources = [s.src[0] if s in skipped else s for s in node.src]
+            self.steps.append((i, node, tuple([place[s] for s in sources])))
 
     def _do_once(self) -> None:
         """Take steps that depend on no input out of those of every run."""
@@ -104,12 +124,11 @@ class TinyExecutor(HostExecutor):
             array: Array = inputs[number].array  # type: ignore[attr-defined]
             now[i] = array if array.shape == shape else array.reshape(shape)
         with np.errstate(all="ignore"):
-            for i, node, sources in self.steps:
-                assert node.op.numpy is not None
+            for i, call, sources in self.calls:
                 try:
-                    now[i] = node.op.numpy(node, *[now[s] for s in sources])
+                    now[i] = call(*[now[s] for s in sources])
                 except MemoryError as problem:
-                    raise _too_large(node) from problem
+                    raise _too_large(self.order[i]) from problem
         taken = {id(now[i]) for i in self.given}  # what others hold, or a result already
         found: list[Buffer] = []
         for root in self.roots:

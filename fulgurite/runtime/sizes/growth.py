@@ -44,7 +44,7 @@ def grow(
     """The roots that could grow where they are, and the buffers that hold them now."""
     found: dict[Node, Node] = {}
     for root in roots:
-        append = append_of(root, known) if _may_be_flat(root) else None
+        append = append_of(root, known) if _may_be_flat(root) and not _is_small(root) else None
         if append is None or prod(root.shape[: append.axis]) != 1:
             continue
         if prod(append.first.shape) * root.dtype.itemsize < COPIED_VIEW_BYTES:
@@ -55,6 +55,12 @@ def grow(
         if buffer is not None:
             found[root] = buffer
     return found
+
+
+def _is_small(root: Node) -> bool:
+    """True if what a root begins with is copied in any case: all of it is no more than that."""
+    known = {*map(type, root.shape)} <= _WHOLE
+    return known and prod(root.shape) * root.dtype.itemsize < COPIED_VIEW_BYTES  # type: ignore[arg-type]
 
 
 def _may_be_flat(root: Node) -> bool:

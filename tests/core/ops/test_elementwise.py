@@ -345,6 +345,17 @@ def check_associative(op: Op, dtype: DType) -> None:
     assert_same(left, run(lambda x, y, z: op(x, op(y, z)), a, b, c), a, b, c)
 
 
+@pytest.mark.parametrize(("op", "dtype"), with_trait("absorbing", (bool_, *INTEGERS, *FLOATS)))
+def test_nothing_changes_what_an_op_absorbs(op: Op, dtype: DType) -> None:
+    assert op.absorbing is not None
+    number, a = op.absorbing(dtype), hostile(dtype)
+    assert (number is None) == dtype.is_inexact
+    if number is not None:
+        absorbing = on_grid([number] * len(a), dtype)
+        assert_same(apply(op, a, absorbing), absorbing, a)
+        assert_same(apply(op, absorbing, a), absorbing, a)
+
+
 @pytest.mark.parametrize(("op", "dtype"), with_trait("identity", (bool_, *INTEGERS, *FLOATS)))
 def test_the_identity_of_an_op_changes_no_bit(op: Op, dtype: DType) -> None:
     assert op.identity is not None

@@ -7,6 +7,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ShapeError
+from fulgurite.functional.array import unique_nonzero
 from tests.functional.helpers import HOSTILE, check_gradients, raises, same_bits, tensor
 
 SHAPES = [(0,), (1,), (7,), (3, 4), (2, 0, 3), (2, 3, 2)]
@@ -109,3 +110,12 @@ def test_whole_numbers_are_found_as_the_sorted_graph_finds_them(dtype: str) -> N
             assert found.dtype == every.values.dtype and found.tolist() == every.values.tolist()
         counts = fg.unique_counts(x).counts
         assert counts.dtype == every.counts.dtype and counts.tolist() == every.counts.tolist()
+
+
+def test_values_alone_are_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody asked which element is which value")
+
+    monkeypatch.setattr(unique_nonzero, "_ranks", refuse)
+    assert fg.unique_values(fg.Tensor([2.5, 1.0, 2.5])).tolist() == [1.0, 2.5]
+    assert fg.unique(fg.Tensor(np.ones((0, 3), np.float32))).shape == (0,)

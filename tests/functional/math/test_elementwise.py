@@ -13,6 +13,8 @@ import fulgurite as fg
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.node import toposort
 from fulgurite.errors import ArgumentError, ConstantError, DataError, DTypeError, ShapeError
+from fulgurite.functional.math.elementwise import _simple_power
+from fulgurite.functional.template import memo_of
 from tests.functional.helpers import (
     HOSTILE,
     WHOLE,
@@ -392,3 +394,16 @@ def test_smooth_functions_have_their_second_slope_where_branches_meet() -> None:
     target = fg.Tensor([1.0])
     loss = fg.nn.functional.binary_cross_entropy_with_logits
     assert second(lambda x: loss(x, target), 0.0) == 0.25  # of a logistic regression at 0
+
+
+def test_small_powers_are_built_from_memory_and_exponents_keep_their_kind() -> None:
+    x, whole = fg.Tensor([1.5, -2.0, 0.0]), fg.Tensor([3, -2, 0])
+    memo = memo_of(_simple_power)
+    for _ in range(4):
+        for power in (2, 2.0, 3, 4, -1, 0.5, 1):
+            with np.errstate(all="ignore"):
+                same_bits(x**power, x.numpy() ** np.float32(power) + np.float32(0))
+        assert (whole**2).dtype is whole.dtype and (whole**2.0).dtype is fg.float32
+    before = memo.made
+    assert (x**2).node is (x * x).node and (x**0.5 + whole**2).shape == (3,)
+    assert memo.made == before

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.dtype import DTYPES, DType
+from fulgurite.core.op import meaning_of
+from fulgurite.core.operators import OPS
+from fulgurite.core.ops.elementwise import ADD
 from fulgurite.core.ops.leaf import param
 from fulgurite.core.ops.movement import EXPAND, expand
+from fulgurite.errors import BoundsError
 from fulgurite.runtime.host.tiny import TinyExecutor
 
 pytestmark = pytest.mark.device("cpu")
@@ -78,3 +83,67 @@ def test_expanding_is_what_numpy_broadcasts(
     found = values if node.op is not EXPAND else EXPAND.numpy(node, values)
     assert found.shape == shape
     np.testing.assert_array_equal(found, np.broadcast_to(values, shape))
+
+
+# --- fewer and shorter steps ---------------------------------------------------------------------
+
+
+def test_what_numpy_broadcasts_by_itself_is_no_step(made: list[TinyExecutor]) -> None:
+    x = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
+    found = fg.softmax(fg.Tensor(x).realize(), axis=1).numpy()
+    e = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_array_equal(found, e / e.sum(1, keepdims=True))
+    assert "expand" not in [node.op.name for _, node, _ in made[-1].steps]
+
+
+def test_what_is_stretched_for_others_than_elementwise_ops_is_a_step(
+    made: list[TinyExecutor],
+) -> None:
+    x = fg.Tensor(np.array([[1.0], [2.0]], np.float32)).realize()
+    wide = x.expand((2, 3))
+    assert (abs(wide) + wide).tolist() == [[2.0] * 3, [4.0] * 3]
+    assert [n.op.name for _, n, _ in made[-1].steps].count("expand") == 1
+    y = fg.Tensor(np.ones((2, 3), np.float32)).realize()
+    both = wide + y
+    total = wide.sum(1)
+    fg.realize(both, total)
+    assert both.tolist() == [[2.0] * 3, [3.0] * 3] and total.tolist() == [3.0, 6.0]
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 3)], ids=str)
+@pytest.mark.parametrize("kind", DTYPES, ids=str)
+def test_a_prepared_meaning_gives_the_bits_of_the_meaning(
+    kind: DType, shape: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [(rng.integers(-4, 5, shape) + 0.0).astype(kind.numpy) for _ in range(3)]
+    sources = [param(i, shape, kind, None) for i in range(3)]
+    met = 0
+    for op in OPS.values():
+        if op.family != "elementwise" or kind.kind not in op.kinds or op.arity not in (2, 3):
+            continue
+        if op.check is not ADD.check:  # whose sources differ in kind
+            continue
+        node = op(*sources[: op.arity])
+        assert op.numpy is not None
+        with np.errstate(all="ignore"):
+            meant = op.numpy(node, *arrays[: op.arity])
+            found = meaning_of(node)(*arrays[: op.arity])
+        assert found.dtype == meant.dtype and found.shape == meant.shape, op
+        assert found.tobytes() == meant.tobytes(), op
+        met += 1
+    assert met
+
+
+@pytest.mark.parametrize("place", [-1, 3, 2**40])
+def test_an_index_below_0_or_beyond_is_an_error(place: int) -> None:
+    with fg.config(tier="auto"):
+        x, index = fg.Tensor([1.0, 2.0, 3.0]), fg.Tensor(np.array([0, place], np.int64))
+        classes = fg.Tensor(np.zeros((2, 3), np.float32))
+        if place == -1:
+            assert x[index].tolist() == [1.0, 3.0]
+            with pytest.raises(BoundsError, match="index -1"):
+                fg.cross_entropy(classes, index).numpy()
+        else:
+            with pytest.raises(BoundsError, match=f"index {place}"):
+                x[index].numpy()

@@ -197,8 +197,12 @@ class Emitter:
         step: int | str,
         carried: Sequence[tuple[str, str]],
         body: Callable[[str, list[str]], list[str]],
+        until: Callable[[list[str]], str] | None = None,
     ) -> list[str]:
-        """`for i in range(start, stop, step)`; `carried` are (type, first value) pairs."""
+        """`for i in range(start, stop, step)`; `carried` are (type, first value) pairs.
+
+        It ends before its stop where `until` holds of what is carried.
+        """
         number = self._names = self._names + 1
         head, inside, done = f"head{number}", f"body{number}", f"done{number}"
         before = self._block
@@ -209,6 +213,8 @@ class Emitter:
         at = len(self.lines)
         self.lines.extend([""] * (1 + len(carried)))  # the phis, once the back edge is known
         more = self.let(f"icmp slt i64 {index}, {stop}")
+        if until is not None:
+            more = self.let(f"and i1 {more}, {self.let(f'xor i1 {until(names)}, 1')}")
         self.line(f"br i1 {more}, label %{inside}, label %{done}")
         self.label(inside)
         self._pinned.append({})

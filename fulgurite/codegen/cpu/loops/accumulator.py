@@ -105,6 +105,21 @@ class Accumulator:
         text = spelling.format(a.text, b.text, T=e.type_of(a.dtype, a.vector))
         return Val(e.let(text), a.dtype, a.vector)
 
+    @property
+    def may_settle(self) -> bool:
+        """True if a value in two is one that nothing changes (absorbing): a fold of truths."""
+        absorbing = REDUCERS[self.name].absorbing
+        return self.dtype is bool_ and absorbing is not None and absorbing(bool_) is not None
+
+    def is_settled(self, state: list[str]) -> str:
+        """True if a lane of a state is what nothing changes; lanes are parts of one fold."""
+        e, absorbing = self.e, REDUCERS[self.name].absorbing
+        number = absorbing(self.dtype) if absorbing is not None else None
+        assert number is not None, f"{self.name} has no absorbing {self.dtype}"
+        last = e.const(number, self.dtype, self.vector)
+        met = compare(e, "icmp eq", self._val(state[0]), last)
+        return e.call("i1", f"llvm.vector.reduce.or.{e.suffix(bool_, True)}", e.typed(met))
+
     # --- long sums -------------------------------------------------------------------------------
 
     def start_wide(self) -> list[tuple[str, str]]:

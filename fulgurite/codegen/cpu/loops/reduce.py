@@ -14,7 +14,7 @@ from math import prod
 
 from ....core.dtype import DType, float64
 from ....core.node import Node, toposort
-from ....core.ops.index import FOLD
+from ....core.ops.index import FOLD, GUARD
 from ....graph.ir.affine import Affine
 from ....kernel.transform.split_reduction import Part
 from ..llvm.emitter import Val
@@ -142,7 +142,7 @@ class Reduce(LoopNest):
 
     def side_by_side(self, bodies: Sequence[Node], totals: Sequence[Accumulator]) -> int:
         """How many states run at once: several where taking in is what takes the time."""
-        if all(t.by_bits or t.dtype.kind != "f" for t in totals):
+        if all((t.by_bits or t.dtype.kind != "f") and not t.may_settle for t in totals):
             return 1  # whole numbers need no waiting
         return self.copies(bodies) if self.cost(bodies) <= self.table.cheap_cost else 1
 
@@ -437,9 +437,22 @@ class _Nest:
         kinds = [kind for kind, _ in carried]
         if not self.wide:
             state = [value for _, value in carried]
-            if whole != start:
-                others = [fresh] * (self.copies - 1)
-                state = self.joined(walk.vectors(start, whole, [carried, *others], self.take))
+            others = [fresh] * (self.copies - 1)
+
+            def several(first: str, last: str, now: First) -> State:
+                return self.joined(walk.vectors(first, last, [now, *others], self.take))
+
+            if whole != start and self.may_settle:
+                step = walk.table.settled_steps * self.copies * walk.lanes
+
+                def some(first: str, names: State) -> State:
+                    end = e.let(f"add i64 {first}, {step}")
+                    last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {whole}"))
+                    return several(first, last, list(zip(kinds, names, strict=True)))
+
+                state = e.loop(start, whole, step, carried, some, self.is_settled)
+            elif whole != start:
+                state = several(start, whole, carried)
             if more:
                 state = walk.rest(whole, list(zip(kinds, state, strict=True)), self.take)
             return state
@@ -455,6 +468,29 @@ class _Nest:
         if more:
             state = self.flush(state, walk.rest(whole, fresh, self.take))
         return state
+
+    @property
+    def may_settle(self) -> bool:
+        """True if a fold may be decided before its end, where nobody needs the rest of its walk.
+
+        An index that leaves its axis is an error also behind what decides.
+        """
+        walk = self.walk
+        size = walk.sizes[walk.vector or 0]
+        if not self.lanes or not all([t.may_settle for t in self.totals]):
+            return False
+        if size <= walk.table.settled_steps * self.copies * walk.lanes:
+            return False
+        below = toposort(self.bodies)
+        return not any([n.op in (FOLD, GUARD) or n in walk.rows for n in below])
+
+    def is_settled(self, state: State) -> str:
+        """True if no value changes any of the folds."""
+        e, known = self.walk.e, ""
+        for total, now in zip(self.totals, _parts(state, self.fresh), strict=True):
+            found = total.is_settled(now)
+            known = e.let(f"and i1 {known}, {found}") if known else found
+        return known
 
     def take(self, state: State) -> State:
         """Fold in the values where we are."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.errors import BoundsError
 
 pytest.importorskip("llvmlite")
 
@@ -112,6 +113,54 @@ def test_bits_do_not_depend_on_how_units_are_shared_out(name: str, shape: tuple[
         params = what.params(seed=1, hostile=0.0)
         apart, whole = (run(what.render(), params, at_once=at_once) for at_once in (False, True))
         np.testing.assert_array_equal(apart[-1], whole[-1])
+
+
+# --- truths that are decided before the end ------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+@pytest.mark.parametrize("size", [5, 700, 1024, 1025, 5000, 40_000, 300_007])
+def test_truths_are_the_same_wherever_they_are_decided(name: str, size: int) -> None:
+    what = subject(getattr(fg, name)(fg.Tensor(np.ones(size, bool))))
+    for vectors in VECTORS:
+        rendered = what.render(vectors)
+        for place in (None, 0, 1, size // 2, size - 2, size - 1):
+            x = np.full(size, name == "all")
+            if place is not None:
+                x[place] = name == "any"
+            found = run(rendered, [x, np.zeros(1, bool)], vectors)[1][0]
+            assert found == getattr(x, name)(), (vectors, place)
+
+
+@pytest.mark.parametrize("axis", [None, 1, (0, 2)])
+def test_two_folds_of_truths_are_decided_apart(axis: int | tuple[int, ...] | None) -> None:
+    x = ones(2, 9000, 3) if axis == 1 else ones(3, 7, 4000)
+    found = fg.all(x > -9, axis=axis) & fg.any(x > 2, axis=axis)
+    for hostile in (0.0, 0.01):
+        for got, meant in both(found, hostile=hostile):
+            np.testing.assert_array_equal(got, meant)
+
+
+def looks(y: fg.Tensor) -> int:
+    """How often a kernel folds lanes of truths: at the end, and where it may end before."""
+    text = subject(y).render().text
+    return text.count("= call i1 @llvm.vector.reduce.or") + text.count("reduce.and.v")
+
+
+def test_long_folds_of_truths_look_whether_they_are_decided() -> None:
+    bits = fg.Tensor(np.ones(8000, bool))
+    assert looks(fg.any(bits)) == 2
+    assert looks(fg.any(bits[:500])) == 1, "which is over before one looks"
+    assert looks(bits.cast("uint8").max()) == 0, "a byte is hardly ever the largest"
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_an_index_behind_what_decides_is_an_error_still(name: str) -> None:
+    x = fg.Tensor(np.array([name == "any"])).realize()
+    places = np.zeros(100_000, np.int64)
+    places[-1] = 7
+    with pytest.raises(BoundsError, match="index 7"):
+        getattr(fg, name)(x[fg.Tensor(places)]).numpy()
 
 
 def spread(y: Callable[[fg.Tensor], fg.Tensor], shape: tuple[int, ...], axis: int | None) -> float:
