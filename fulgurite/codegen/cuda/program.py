@@ -818,11 +818,11 @@ class TileProgram:
         near, mean = self._name(), self._name()
         before = self._open(home, [axis])
         before.header = f"for r{self.loops} in range({start}, {start} + {block}, {block}):"
-        x = self._value(total.src[0], before)
+        x = self._ready("add", self._value(total.src[0], before), total, before)
         home.say(f"{near} = tl.zeros({self._shape(self.free[total])}, tl.float32)")
         before.say(f"{near} = tl.reduce({x}, {self.dims.index(axis)}, fg_add, keep_dims=True)")
         self._close(before, home)
-        home.say(f"{mean} = {near} * {1 / block}")
+        home.say(f"{mean} = {near} * {1 / min(block, steps)}")
         home.say(f"{mean} = tl.where({mean} - {mean} == 0.0, {mean}, 0.0)")  # of infinite numbers
         first, second = self._accumulator(total, home), self._accumulator(total, home)
         inner = self._open(home, [axis])

@@ -118,10 +118,13 @@ def main() -> None:
                 found, is_online = compared(rows(count, dtype), table)
                 ran, once, bad = ran + 1, once + is_online, bad + found
     few = replace(HOPPER, processors=2, column_elements=2048, column_least=2048, split_least=512)
-    for height in (2048, 2720, 2050):
-        for dtype in ("float32", "bfloat16"):
-            found, is_online = moments(columns(height, 64, dtype), few)
-            ran, once, bad = ran + 1, once + is_online, bad + found
+    short = replace(few, processors=64, column_elements=1 << 14)  # windows shorter than blocks
+    for table, heights in ((few, (2048, 2720, 2050)), (short, (2050, 840)), (HOPPER, (784,))):
+        for height in heights:
+            for dtype in ("float32", "bfloat16"):
+                width = 512 if table is HOPPER else 64
+                found, is_online = moments(columns(height, width, dtype), table)
+                ran, once, bad = ran + 1, once + is_online, bad + found
     print(json.dumps({"ran": ran, "once": once, "bad": bad}))
 
 
