@@ -760,16 +760,19 @@ class CudaProgram:
         if values:
             frame.variables.give(dict(zip(places, values, strict=True)))
         key = (*addresses, *fresh)
-        arguments = frame.repeated.get(key)
+        arguments, done = frame.repeated.get(key), 0  # segments
         if arguments is not None and arguments.graphs and device.times is None and self.over < 0:
             launch, stream = device.launch_graph, device.stream.handle
-            for number, graph in enumerate(arguments.graphs):
+            for done, graph in enumerate(arguments.graphs):
                 run.begun = True  # before: an interrupt may come behind the launch
                 code = launch(graph, stream)
                 if code:
-                    run.begun = number > 0
-                    raise device.driver.error("cuGraphLaunch", code)
-            return
+                    run.begun = done > 0
+                    if code != cuda.OUT_OF_MEMORY:
+                        raise device.driver.error("cuGraphLaunch", code)
+                    break
+            else:
+                return
         if arguments is None:
             arguments = self._arguments(frame, key)
             put = arguments.set
@@ -779,7 +782,7 @@ class CudaProgram:
                 put(place, addresses[input_])
             for (place, *_), address in zip(self._rings, fresh, strict=True):
                 put(place, address)
-        for number, part in enumerate(arguments.parts):
+        for number, part in enumerate(arguments.parts[done:], done):
             if number == self.over and self.deferred:
                 frame.errors.check()
             part.launch(run)  # type: ignore[union-attr]
