@@ -81,7 +81,6 @@ class Tiling:
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
     brief: bool = False  # scores in fewer instructions, where that holds
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
-    unrolled_blocks: int = 0  # of a window of a split fold, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
     online: int = 0  # lanes that share a maximum in a loop with the sum about it
     moments: int = 0  # blocks of columns, at most, whose moments are in a loop with their sum
@@ -166,7 +165,7 @@ class TileProgram:
 
     def _has_equal_windows(self, axis: int) -> bool:
         """True of an axis in windows of one length, of so many blocks that moments stay exact."""
-        if axis not in self.looped or axis not in self.windows or self._is_short_window(axis):
+        if axis not in self.looped or axis not in self.windows:
             return False
         steps = self.windows[axis][1]
         few = steps <= self.tiling.moments * self.block[axis]
@@ -395,13 +394,6 @@ class TileProgram:
         for axis in sorted(axes, key=lambda a: (a in self.block, a)):
             self.loops += 1
             number, inner = self.loops, scope.loop(axis, self.loops)
-            if self._is_short_window(axis):
-                counter, steps = self.windows[axis]
-                header = f"for q{number} in tl.static_range(0, {steps}, {self.block[axis]}):"
-                inner.header = header
-                self._tile_axis(inner, axis, f"(a{counter} * {self._number(steps)} + q{number})")
-                scope = inner
-                continue
             start, end = "0", self._number(self.sizes[axis])
             if axis in self.windows:
                 counter, steps = self.windows[axis]
@@ -424,18 +416,6 @@ class TileProgram:
                     inner.say(f"{name} = {name}.to(tl.int64)")
             scope = inner
         return scope
-
-    def _is_short_window(self, axis: int) -> bool:
-        """True of a window of a few whole blocks, of columns, that is written out.
-
-        Loops over it that follow each other then read memory once (its values are common
-        subexpressions), and its loads are on their way at the same time.
-        """
-        if axis not in self.windows or axis not in self.block or self.tiling.dot is not None:
-            return False
-        steps, block = self.windows[axis][1], self.block[axis]
-        even = steps % block == 0 and self.sizes[axis] % steps == 0
-        return even and steps <= self.tiling.unrolled_blocks * block
 
     def _peeled(self, axis: int, number: int) -> tuple[str, str]:
         """Loop peeling: the whole blocks of a long row, and its end, which alone has masks."""

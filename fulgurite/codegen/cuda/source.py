@@ -206,7 +206,7 @@ def tensor_map(name: str, spec: TensorMap) -> Argument:
 
 
 def variable(short: str, name: str) -> Argument:
-    """A variable: a word of memory, so that a graph need not be told of its value."""
+    """A variable: a word of memory, so that its value is no update of a graph's nodes."""
     return Argument(short, "*i64", False, VARIABLE, name)
 
 

@@ -45,7 +45,7 @@ MORE: dict[str, Any] = {
 }  # fmt: skip
 MORE[LARGEST] = next((one, one.inputs(4, 16, 1024, 1024, 256)) for one in GRADIENTS
                      if one.name == "all_of_causal")  # fmt: skip
-MORE |= {f"{name}_walking": MORE[name] for name in ("gluon_gradient", "gluon_causal")}
+MORE |= {f"{name}_persistent": MORE[name] for name in ("gluon_gradient", "gluon_causal")}
 
 
 def params(launch: Launch) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def main() -> None:
             if capability == DESK:
                 table = in_plain_triton(HOPPER, 101_376)
             if name.startswith("gluon"):
-                table = replace(GLUON, gluon_persistent=name.endswith("walking"))
+                table = replace(GLUON, gluon_persistent=name.endswith("persistent"))
             for item in scheduled(build, inputs).items:
                 made_of = rendered(item.kernel, table)
                 if name == "variable":  # its value is read before the branch
