@@ -19,7 +19,7 @@ from math import prod
 from ...core.dtype import DType, float32
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Source, backward_slice, toposort
-from ...core.ops.elementwise import CAST, DIV, EXP, MUL
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL, TANH
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
@@ -41,6 +41,7 @@ from .analysis import (
     narrow_values,
     online_sums,
     parallel_axes,
+    rounded_values,
     runs_along,
     stored_type,
 )
@@ -82,6 +83,7 @@ class Tiling:
     brief: bool = False  # scores in fewer instructions, where that holds
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
+    narrow_tanh: bool = False  # a tanh of few instructions, where results are rounded to 16 bits
     online: int = 0  # lanes that share a maximum in a loop with the sum about it
     moments: int = 0  # blocks of columns, at most, whose moments are in a loop with their sum
     peeled: int = 0  # whole blocks of a row from which on its last one has a text of its own
@@ -118,6 +120,7 @@ class TileProgram:
         self.shaped = self._shaped()
         self.products = contractions(self.order, self.free)
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
+        self.rounded = rounded_values(order) if tiling.narrow_tanh else frozenset[Node]()
         self.levels = fold_levels(self.order)
         self.behind = self._behind_products()
         self.online = self._online()
@@ -533,6 +536,8 @@ class TileProgram:
             return f"{values[0]} * {values[1]}"  # rounded with the sum
         if op is EXP and node in self.narrow:
             return f"fg_narrow_exp({values[0]})"
+        if op is TANH and node in self.rounded:
+            return f"fg_narrow_tanh({values[0]})"
         if op is DIV and node in self.narrow and self._is_shared_divisor(node):
             return self._shared_quotient(node, values, scope)
         if op.family == "elementwise":

@@ -42,6 +42,7 @@ class GpuTable:
     row_peel: int = 4  # whole blocks of such a row from which on its end is a loop of its own
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
+    narrow_tanh: bool = False  # a tanh of few instructions, where results are rounded to 16 bits
     online_lanes: int = 8  # of a long row that share a maximum, where sums follow it; 0: read twice
     one_pass_moments: int = 64  # blocks of columns, at most, whose moments about their mean are in
     # a loop with that: what cancels beside a single large number is as many times an error
@@ -62,6 +63,7 @@ class GpuTable:
     compared_results: bool = True  # a rectifier's condition is told by its result: less memory
     joined_maps: bool = True  # small ones of a shape, in one launch
     joined_in_place: bool = True  # parts of an array are stored where it has them
+    joined_row_products: bool = False  # one row times a matrix computes what the row's sums are
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor
@@ -108,6 +110,7 @@ class GpuTable:
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
     gluon_epilogue_registers: int = 56  # of a thread, beside sums and what was read a step ahead
+    gluon_contracted: bool = False  # FMAs in epilogues whose results are rounded to 16 bits
     gluon_store: bool = True  # results by the copy engine, where they are memory as it is
     gluon_streamk: bool = True  # steps of K shared out between all processors
     flags: int = 1024  # programs of a launch that may wait for each other
@@ -194,8 +197,9 @@ def choose_tiling(
     if not folded:
         found = _map_tiling(order, sizes, parallel - counters, contiguous, width, table)
         return replace(
-            found, streaming=table.streaming, short=table.short_functions, peeled=table.row_peel
-        )
+            found, streaming=table.streaming, short=table.short_functions, peeled=table.row_peel,
+            narrow_tanh=table.narrow_tanh,
+        )  # fmt: skip
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
         blocks = prod([sizes[block] for block, _ in windows.values()])
@@ -209,7 +213,7 @@ def choose_tiling(
     return replace(
         found, streaming=table.streaming, short=table.short_functions,
         unrolled=table.unrolled_fold, peeled=table.row_peel, online=table.online_lanes,
-        moments=table.one_pass_moments,
+        moments=table.one_pass_moments, narrow_tanh=table.narrow_tanh,
     )  # fmt: skip
 
 

@@ -422,7 +422,10 @@ class GemmProgram(TileProgram):
         (self.m,), (self.n,) = plan.problem.rows, plan.problem.columns
         tile = plan.tile
         blocks = tile.rows, tile.step
-        tiling = Tiling((self.m, self.n), blocks, tile.warps, short=table.short_functions)
+        tiling = Tiling(
+            (self.m, self.n), blocks, tile.warps, short=table.short_functions,
+            narrow_tanh=table.narrow_tanh,
+        )  # fmt: skip
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
         self.coalesced = False  # are places at hand those of loads of 16 bytes a thread?
@@ -574,7 +577,11 @@ class GemmProgram(TileProgram):
         text = definitions("\n".join(body.lines)) + "\n".join(lines) + "\n"
         text = source.with_variables(text, arguments)
         grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
-        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers)
+        narrow = all([self.dtypes[n.arg[0]].is_small_float for n in self.problem.stores])
+        return Launch(
+            text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers,
+            narrow and self.table.gluon_contracted,
+        )  # fmt: skip
 
     def _fetches(self) -> list[str]:
         """The lines that begin the loads of some columns."""
