@@ -255,7 +255,8 @@ TURNS = 2
 def tables(until: float) -> None:
     """A training step and decoding with and without what is off, in turns."""
     for name, every in OFF.items():
-        words = ("-m", "bench.steps", name, "--systems", "ours", "--limit", "40", "--steps", "20")
+        words: tuple[str, ...] = "-m", "bench.steps", name, "--systems", "ours"
+        words = *words, "--limit", "40", "--steps", "20"
         if name == "decode":
             words = "-m", "bench.decode", "--ours", "--batches", "1", "--tokens", "200"
         for turn in range(TURNS):
