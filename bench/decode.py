@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fulgurite as fg
-from bench.steps import SIZES, TINY, Array, Size, our_model, weights
+from bench.steps import SIZES, TINY, Array, Size, our_model, use_table, weights
 
 RATE = 4.27e12  # bytes a second of a copy on an H200
 START = 512  # tokens that the cache has at first, of which nobody asks what they are
@@ -244,7 +244,11 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="our launches; needs no GPU")
     parser.add_argument("--times", action="store_true", help="what each of our launches takes")
     parser.add_argument("--compiled", action="store_true", help="torch.compile's kernels, too")
+    parser.add_argument("--ours", action="store_true", help="without torch")
+    parser.add_argument("--table", default="", help="fields of GpuTable, as a=1,b=True")
     asked = parser.parse_args()
+    if asked.table:
+        use_table(asked.table)
     size = (TINY if asked.tiny else SIZES)["gpt2"]
     start = min(START, size.length // 4)
     tokens = min(asked.tokens, size.length - start - 1)
@@ -260,7 +264,7 @@ def main() -> None:
             continue
         limit = limit_us(size, batch, start + tokens // 2)
         loops: dict[str, Callable[[], Loop]] = {}
-        if importlib.util.find_spec("torch") is not None:
+        if importlib.util.find_spec("torch") is not None and not asked.ours:
             if asked.device != "cpu":
                 loops["torch, graph"] = lambda b=batch: torch_loop(
                     size, b, asked.device, start, True

@@ -93,6 +93,20 @@ def narrow_values(order: Sequence[Node]) -> frozenset[Node]:
     return frozenset(found)
 
 
+def rounded_values(order: Sequence[Node]) -> frozenset[Node]:
+    """Float32 values that reach results only rounded to 16 bits, element by element."""
+    readers, found = readers_of(order), set[Node]()
+    for node in reversed(order):
+        reads = readers.get(node, ())
+        if node.dtype is float32 and reads and all(
+            (r.op is CAST and r.dtype.is_small_float and r.dtype.bits == 16)
+            or (r in found and r.op.family == "elementwise")
+            for r in reads
+        ):  # fmt: skip
+            found.add(node)
+    return frozenset(found)
+
+
 def parallel_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> frozenset[int]:
     """Axes that every root has and nothing folds: each step of them can be its own program."""
     if not roots:

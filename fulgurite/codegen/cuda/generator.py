@@ -105,11 +105,11 @@ class CudaCodeGenerator:
 
     @property
     def sources(self) -> Sequence[Source]:
-        """Streaming folds, and rows with what is picked from them."""
+        """Streaming folds, and rows with what is picked from them or multiplied by them."""
         load_compiler_ahead()  # a graph is scheduled: it was not found on disk
         with FORK_LOCK:
             from . import providers
-        found: Sequence[Source] = providers.SOURCES
+        found: Sequence[Source] = providers.sources_of(tiling.HOPPER)
         return found
 
     @property

@@ -19,7 +19,7 @@ from math import prod
 from ...core.dtype import DType, float32
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Source, backward_slice, toposort
-from ...core.ops.elementwise import CAST, DIV, EXP, MUL
+from ...core.ops.elementwise import CAST, DIV, EXP, MUL, TANH
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
@@ -41,6 +41,7 @@ from .analysis import (
     narrow_values,
     online_sums,
     parallel_axes,
+    rounded_values,
     runs_along,
     stored_type,
 )
@@ -81,8 +82,8 @@ class Tiling:
     fast: bool = False  # exp within 2^-20, where what it makes is rounded to 16 bits
     brief: bool = False  # scores in fewer instructions, where that holds
     unrolled: int = 0  # steps of loops outside of the tile, at most, that are written out
-    unrolled_blocks: int = 0  # of a window of a split fold, at most, that are written out
     short: bool = False  # our own forms of functions: of tanh, and of what is rounded to 16 bits
+    narrow_tanh: bool = False  # a tanh of few instructions, where results are rounded to 16 bits
     online: int = 0  # lanes that share a maximum in a loop with the sum about it
     moments: int = 0  # blocks of columns, at most, whose moments are in a loop with their sum
     peeled: int = 0  # whole blocks of a row from which on its last one has a text of its own
@@ -119,6 +120,7 @@ class TileProgram:
         self.shaped = self._shaped()
         self.products = contractions(self.order, self.free)
         self.narrow = narrow_values(order) if tiling.short else frozenset[Node]()
+        self.rounded = rounded_values(order) if tiling.narrow_tanh else frozenset[Node]()
         self.levels = fold_levels(self.order)
         self.behind = self._behind_products()
         self.online = self._online()
@@ -166,7 +168,7 @@ class TileProgram:
 
     def _has_equal_windows(self, axis: int) -> bool:
         """True of an axis in windows of one length, of so many blocks that moments stay exact."""
-        if axis not in self.looped or axis not in self.windows or self._is_short_window(axis):
+        if axis not in self.looped or axis not in self.windows:
             return False
         steps = self.windows[axis][1]
         few = steps <= self.tiling.moments * self.block[axis]
@@ -395,13 +397,6 @@ class TileProgram:
         for axis in sorted(axes, key=lambda a: (a in self.block, a)):
             self.loops += 1
             number, inner = self.loops, scope.loop(axis, self.loops)
-            if self._is_short_window(axis):
-                counter, steps = self.windows[axis]
-                header = f"for q{number} in tl.static_range(0, {steps}, {self.block[axis]}):"
-                inner.header = header
-                self._tile_axis(inner, axis, f"(a{counter} * {self._number(steps)} + q{number})")
-                scope = inner
-                continue
             start, end = "0", self._number(self.sizes[axis])
             if axis in self.windows:
                 counter, steps = self.windows[axis]
@@ -424,18 +419,6 @@ class TileProgram:
                     inner.say(f"{name} = {name}.to(tl.int64)")
             scope = inner
         return scope
-
-    def _is_short_window(self, axis: int) -> bool:
-        """True of a window of a few whole blocks, of columns, that is written out.
-
-        Loops over it that follow each other then read memory once (its values are common
-        subexpressions), and its loads are on their way at the same time.
-        """
-        if axis not in self.windows or axis not in self.block or self.tiling.dot is not None:
-            return False
-        steps, block = self.windows[axis][1], self.block[axis]
-        even = steps % block == 0 and self.sizes[axis] % steps == 0
-        return even and steps <= self.tiling.unrolled_blocks * block
 
     def _peeled(self, axis: int, number: int) -> tuple[str, str]:
         """Loop peeling: the whole blocks of a long row, and its end, which alone has masks."""
@@ -553,6 +536,8 @@ class TileProgram:
             return f"{values[0]} * {values[1]}"  # rounded with the sum
         if op is EXP and node in self.narrow:
             return f"fg_narrow_exp({values[0]})"
+        if op is TANH and node in self.rounded:
+            return f"fg_narrow_tanh({values[0]})"
         if op is DIV and node in self.narrow and self._is_shared_divisor(node):
             return self._shared_quotient(node, values, scope)
         if op.family == "elementwise":
@@ -818,11 +803,11 @@ class TileProgram:
         near, mean = self._name(), self._name()
         before = self._open(home, [axis])
         before.header = f"for r{self.loops} in range({start}, {start} + {block}, {block}):"
-        x = self._value(total.src[0], before)
+        x = self._ready("add", self._value(total.src[0], before), total, before)
         home.say(f"{near} = tl.zeros({self._shape(self.free[total])}, tl.float32)")
         before.say(f"{near} = tl.reduce({x}, {self.dims.index(axis)}, fg_add, keep_dims=True)")
         self._close(before, home)
-        home.say(f"{mean} = {near} * {1 / block}")
+        home.say(f"{mean} = {near} * {1 / min(block, steps)}")
         home.say(f"{mean} = tl.where({mean} - {mean} == 0.0, {mean}, 0.0)")  # of infinite numbers
         first, second = self._accumulator(total, home), self._accumulator(total, home)
         inner = self._open(home, [axis])

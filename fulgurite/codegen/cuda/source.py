@@ -85,6 +85,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     language: str = "triton"  # or gluon: Triton's own, one level below
     registers: int = 0  # of a thread on average, where several programs share a processor
+    contracted: bool = False  # may a product and a sum be an FMA?
 
     @property
     def signature(self) -> tuple[tuple[str, str, bool], ...]:
@@ -94,7 +95,10 @@ class Launch:
     @property
     def key(self) -> tuple[object, ...]:
         """Launches with equal keys have the same machine code."""
-        return self.text, self.symbol, self.warps, self.stages, self.registers, self.signature
+        return (
+            self.text, self.symbol, self.warps, self.stages, self.registers, self.contracted,
+            self.signature,
+        )  # fmt: skip
 
     @property
     def effort(self) -> tuple[bool, int]:
@@ -206,7 +210,7 @@ def tensor_map(name: str, spec: TensorMap) -> Argument:
 
 
 def variable(short: str, name: str) -> Argument:
-    """A variable: a word of memory, so that a graph need not be told of its value."""
+    """A variable: a word of memory, so that its value is no update of a graph's nodes."""
     return Argument(short, "*i64", False, VARIABLE, name)
 
 

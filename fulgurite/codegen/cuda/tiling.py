@@ -42,11 +42,11 @@ class GpuTable:
     row_peel: int = 4  # whole blocks of such a row from which on its end is a loop of its own
     streaming: bool = True  # say of memory that is used once that the L2 cache need not keep it
     short_functions: bool = True  # our own tanh; short exp and quotients before 16 bits
+    narrow_tanh: bool = False  # a tanh of few instructions, where results are rounded to 16 bits
     online_lanes: int = 8  # of a long row that share a maximum, where sums follow it; 0: read twice
     one_pass_moments: int = 64  # blocks of columns, at most, whose moments about their mean are in
     # a loop with that: what cancels beside a single large number is as many times an error
     unrolled_fold: int = 16  # elements, not contiguous, that a thread folds without a loop
-    unrolled_blocks: int = 0  # of the columns that a program folds, without a loop; not timed yet
     small_rows: int = 1024  # elements of short rows that a program takes together
     many_rows: int = 0  # the same where programs are many more than enough; 0: no more than that
     many: int = 8  # times what is enough, that programs are left then
@@ -63,6 +63,7 @@ class GpuTable:
     compared_results: bool = True  # a rectifier's condition is told by its result: less memory
     joined_maps: bool = True  # small ones of a shape, in one launch
     joined_in_place: bool = True  # parts of an array are stored where it has them
+    joined_row_products: bool = False  # one row times a matrix computes what the row's sums are
     joined_rows: int = 1  # of its tile
     joined_warps: int = 8
     joined_programs: int = 4  # for each processor
@@ -103,19 +104,20 @@ class GpuTable:
     memory_rate: float = 3000.0  # bytes of the machine in a ns, of a short kernel
     epilogue_rate: float = 24.0  # bytes of a processor in a ns, if an epilogue reads one operand
     epilogue_operations: tuple[float, float, float] = 150.0, 46.0, 25.0  # of it in a ns: by two
-    # warpgroups, by one of two programs, by one of two consumers that take turns
+    # warpgroups, by one of two programs, by one of two consumers in ping-pong
     launch_ns: float = 8000.0  # until a kernel in a graph moves as much
     gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
     tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
     tma_rank: int = 5  # axes of a tensor for it, at most
     gluon_epilogue_registers: int = 56  # of a thread, beside sums and what was read a step ahead
+    gluon_contracted: bool = False  # FMAs in epilogues whose results are rounded to 16 bits
     gluon_store: bool = True  # results by the copy engine, where they are memory as it is
     gluon_streamk: bool = True  # steps of K shared out between all processors
     flags: int = 1024  # programs of a launch that may wait for each other
     gluon_stream_steps: int = 4  # blocks of K of a program, at least
     shared_bytes: int = 232_448  # of a program that has a processor to itself
     shared_kept: int = 1024  # of each program, that the machine keeps for itself
-    gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2
+    gluon_group: int = 8  # rows of tiles that are computed together: they share columns in L2
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
@@ -129,8 +131,8 @@ class GpuTable:
     gluon_buffers: int = 2  # blocks of keys, and of values, that are on their way
     gluon_stream_registers: tuple[int, int] = (232, 40)  # of threads that multiply, and that copy
     gluon_scale: bool = True  # a factor of all scores is for their largest, and for exp's argument
-    gluon_persistent: bool = True  # programs walk tiles: copies of the next are on their way
-    gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by walking pairs
+    gluon_persistent: bool = True  # a persistent grid: copies of the next tile are on their way
+    gluon_uneven: float = 1.2  # processors' time over what is needed, at most, by pairs of tiles
     gluon_sums: bool = True  # that of gradients: gluon/sums.py
     sums_blocks: tuple[int, ...] = (64, 32)  # streamed elements of a block: the longest that fits
     sums_registers: int = 216  # of a thread, for its sums, scores and weights
@@ -195,8 +197,9 @@ def choose_tiling(
     if not folded:
         found = _map_tiling(order, sizes, parallel - counters, contiguous, width, table)
         return replace(
-            found, streaming=table.streaming, short=table.short_functions, peeled=table.row_peel
-        )
+            found, streaming=table.streaming, short=table.short_functions, peeled=table.row_peel,
+            narrow_tanh=table.narrow_tanh,
+        )  # fmt: skip
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
         blocks = prod([sizes[block] for block, _ in windows.values()])
@@ -209,8 +212,8 @@ def choose_tiling(
     found = _beside(found, apart, order, free, sizes)
     return replace(
         found, streaming=table.streaming, short=table.short_functions,
-        unrolled=table.unrolled_fold, peeled=table.row_peel, unrolled_blocks=table.unrolled_blocks,
-        online=table.online_lanes, moments=table.one_pass_moments,
+        unrolled=table.unrolled_fold, peeled=table.row_peel, online=table.online_lanes,
+        moments=table.one_pass_moments, narrow_tanh=table.narrow_tanh,
     )  # fmt: skip
 
 

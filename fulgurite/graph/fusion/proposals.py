@@ -8,7 +8,7 @@ that is known here runs rows and what is picked from them as one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from math import inf
 
@@ -52,10 +52,22 @@ class Source:
 
 def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
     """Rows that are folded over the same axes, and what is picked from them, as one kernel."""
+    return _proposed(kernel, table, lambda sizes: sizes[0])
+
+
+def propose_row_times_matrix(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """One row times a matrix, and the row's statistics, which each column computes again."""
+    return _proposed(kernel, table, max)
+
+
+def _proposed(
+    kernel: Kernel, table: CostTable, most: Callable[[Sequence[int]], int]
+) -> Proposal | None:
+    """Folds over the same axes; `most` says of how many elements these are how many are stored."""
     folds = [n for n in toposort([kernel.body]) if n.op is REDUCE]
     if not folds or any(map(is_contraction, folds)):
         return None
-    rows = elements(folds[0].src[0].shape)
+    rows = most([elements(fold.src[0].shape) for fold in folds])
     if any(elements(root.shape) > rows for root in kernel.body.src):
         return None
     access = access_of(kernel)
@@ -88,3 +100,4 @@ def least_rows(work: Work, table: CostTable) -> float:
 
 
 ROWS = Source("rows", propose_rows, least_rows, "reduce")
+ROW_TIMES_MATRIX = Source("row times matrix", propose_row_times_matrix, least_rows, "reduce")

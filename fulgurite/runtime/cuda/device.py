@@ -407,10 +407,14 @@ class CudaDevice(BaseDevice):
         self._reclaim()
         return self.pool.empty()
 
-    @cached_property
+    @property
     def copies(self) -> Staging:
-        """The stream that large arrays come by."""
-        return Staging(self)
+        """The stream that large arrays come by; the thread that starts the GPU asks for it too."""
+        found: Staging | None = vars(self).get("copies")
+        if found is None:
+            with self.start.lock:
+                found = vars(self).get("copies") or vars(self).setdefault("copies", Staging(self))
+        return found
 
     # --- code ------------------------------------------------------------------------------------
 

@@ -3,11 +3,11 @@
 In: a schedule, loaded kernels (or Python callables) for its items, the layout of its memory. Out:
 `run(inputs)`. Kernels between host steps are a segment. A frame holds the arguments of every kernel
 of a plan: addresses of the arena, the workspace and constants are set once, those of inputs,
-outputs and the values of variables when they differ from the run before; only kernels that read
-them are told (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel, as many
-plans run once; from the second on a segment of more than a few is one `cuGraphLaunch`. Addresses
-that come again, such as those of results that take turns, have a graph of their own, so a steady
-step updates nothing.
+outputs and the values of variables when they differ from the run before; only nodes of kernels that
+read them are updated (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel,
+as many plans run once; from the second on a segment of more than a few is one `cuGraphLaunch`.
+Addresses that come again, such as those of results that take turns, have a graph of their own, so a
+steady step updates nothing.
 Nothing is waited for: a frame may be used again at once, since all work is in the order of one
 stream. Kernels report an index outside its axis in two words of pinned memory that `check` waits
 for and reads, and in the lock, a word of the GPU's. Kernels that write over inputs look at the lock
@@ -176,7 +176,7 @@ class Launches:
     def _timed(self, times: StreamTimes) -> None:
         """Run it kernel by kernel, with an event before the first and behind each.
 
-        What changed is remembered: the graph has not been told.
+        What changed is remembered: the nodes of the graph have not been updated.
         """
         device, events = self.device, [times.event()]
         for n, arguments in zip(self.segment.launches, self.arguments, strict=True):
@@ -241,7 +241,7 @@ class Variables:
     """The values of a plan's variables in memory of the GPU, where kernels read them.
 
     A value that changes with every run is one copy of a few bytes, in order with the kernels; as an
-    argument it would be told to each node of a graph that reads it.
+    argument it would be an update of each node of a graph that reads it.
     """
 
     def __init__(self, device: CudaDevice, names: Sequence[str]) -> None:
@@ -760,16 +760,19 @@ class CudaProgram:
         if values:
             frame.variables.give(dict(zip(places, values, strict=True)))
         key = (*addresses, *fresh)
-        arguments = frame.repeated.get(key)
+        arguments, done = frame.repeated.get(key), 0  # segments
         if arguments is not None and arguments.graphs and device.times is None and self.over < 0:
             launch, stream = device.launch_graph, device.stream.handle
-            for number, graph in enumerate(arguments.graphs):
+            for done, graph in enumerate(arguments.graphs):
                 run.begun = True  # before: an interrupt may come behind the launch
                 code = launch(graph, stream)
                 if code:
-                    run.begun = number > 0
-                    raise device.driver.error("cuGraphLaunch", code)
-            return
+                    run.begun = done > 0
+                    if code != cuda.OUT_OF_MEMORY:
+                        raise device.driver.error("cuGraphLaunch", code)
+                    break
+            else:
+                return
         if arguments is None:
             arguments = self._arguments(frame, key)
             put = arguments.set
@@ -779,7 +782,7 @@ class CudaProgram:
                 put(place, addresses[input_])
             for (place, *_), address in zip(self._rings, fresh, strict=True):
                 put(place, address)
-        for number, part in enumerate(arguments.parts):
+        for number, part in enumerate(arguments.parts[done:], done):
             if number == self.over and self.deferred:
                 frame.errors.check()
             part.launch(run)  # type: ignore[union-attr]

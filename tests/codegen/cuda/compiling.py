@@ -35,6 +35,7 @@ MORE: dict[str, Any] = {
         lambda x: fg.sum(x * fg.Var("at", 0, 9).bind(3), axis=1), (((100, 64), "float32"),),
     ),
     "gluon": (product("residual"), product("residual").inputs(4096, 4096, 4096)),
+    "gluon_contracted": (product("gelu"), product("gelu").inputs(4096, 3072, 768)),
     "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
     **{
         f"gluon_{name}": (one, one.inputs(4, 16, 1024, 1024, 64))
@@ -45,7 +46,7 @@ MORE: dict[str, Any] = {
 }  # fmt: skip
 MORE[LARGEST] = next((one, one.inputs(4, 16, 1024, 1024, 256)) for one in GRADIENTS
                      if one.name == "all_of_causal")  # fmt: skip
-MORE |= {f"{name}_walking": MORE[name] for name in ("gluon_gradient", "gluon_causal")}
+MORE |= {f"{name}_persistent": MORE[name] for name in ("gluon_gradient", "gluon_causal")}
 
 
 def params(launch: Launch) -> tuple[int, int]:
@@ -84,7 +85,9 @@ def main() -> None:
             if capability == DESK:
                 table = in_plain_triton(HOPPER, 101_376)
             if name.startswith("gluon"):
-                table = replace(GLUON, gluon_persistent=name.endswith("walking"))
+                table = replace(GLUON, gluon_persistent=name.endswith("persistent"))
+            if name == "gluon_contracted":
+                table = replace(GLUON, gluon_contracted=True, narrow_tanh=True)
             for item in scheduled(build, inputs).items:
                 made_of = rendered(item.kernel, table)
                 if name == "variable":  # its value is read before the branch

@@ -67,7 +67,7 @@ TINY = GpuTable(
     column_bytes=16, column_elements=8, programs=2, split_short=4, split_elements=16,
     split_least=4, dot_rows=16, dot_depth=16, dot_least=2, scan_block=4, scan_chunk=4, sort_tile=2,
     sort_run=4, segment_block=4, row_peel=2, streaming=True, short_functions=True,
-    unrolled_blocks=4, stream_fast_exp=True, gluon=False, gluon_stream=False,
+    stream_fast_exp=True, gluon=False, gluon_stream=False,
 )  # fmt: skip
 FLOATS = (
     0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 95.0, 100.0, -100.0, 6e4, 1e30, np.inf,

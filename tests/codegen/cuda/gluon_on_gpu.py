@@ -85,7 +85,7 @@ def case(
     return Case(family, shape, made, arrays, results, lambda: exact(*given))
 
 
-def product_cases(rng: np.random.Generator) -> list[Case]:
+def product_cases(rng: np.random.Generator, arguments: Sequence[str] = ()) -> list[Case]:
     """All products with all tiles in turn."""
     found: list[Case] = []
     for one in products.PRODUCTS:
@@ -105,7 +105,7 @@ def product_cases(rng: np.random.Generator) -> list[Case]:
                 (m, n, k, *map(int, tile[:2])),
                 one,
                 inputs,
-                products.only(tile),
+                replace(products.only(tile), **given_table(arguments)),
                 exact,
                 rng,
             )
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str]) -> None:
     """All families."""
     seed = next((int(a) for a in arguments if a.isdigit()), int(time.time()))
     rng = np.random.default_rng(seed)
-    cases = [] if "folds" in arguments else product_cases(rng)
+    cases = [] if "folds" in arguments else product_cases(rng, arguments)
     cases += [] if "products" in arguments else fold_cases(rng, arguments)
     cubins = compiled(cases)
     if "compile" in arguments:

@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 os.environ |= {"FULGURITE_DEVICE": "cuda", "FULGURITE_DISK_CACHE": "0"}
@@ -22,6 +23,7 @@ import numpy as np
 
 import fulgurite as fg
 from fulgurite import nn
+from fulgurite.codegen.cuda import tiling
 from fulgurite.codegen.cuda.tiling import HOPPER, in_plain_triton
 from tests.codegen.cuda import shadow
 from tests.runtime.cuda import fake
@@ -86,7 +88,7 @@ def encoder() -> Network:
         scores = fg.where(n[:, None] >= n, q @ k.mT / 4, -float("inf"))
         y = fg.swapaxes(fg.softmax(scores, axis=-1) @ v, 1, 2).reshape(3, 21, 32)
         x = x + out(y)
-        return (x + narrow(fg.gelu(wide(second(x))))).mean(axis=1)
+        return (x + narrow(fg.gelu(wide(second(x)), approximate="tanh"))).mean(axis=1)
 
     return [first, second, qkv, out, wide, narrow], forward, (3, 21, 32)
 
@@ -106,7 +108,19 @@ def decoder() -> Network:
     return [qkv, out, head], forward, (2, 71, 32)
 
 
-NETWORKS = {f.__name__: f for f in (residual, inverted, pyramid, encoder, decoder)}
+def token() -> Network:
+    """One row through a decoder's layer: statistics beside products of one row."""
+    first, last = nn.LayerNorm(40), nn.RMSNorm(40)
+    wide, narrow, head = nn.Linear(40, 160), nn.Linear(160, 40), nn.Linear(40, 203)
+
+    def forward(x: fg.Tensor) -> fg.Tensor:
+        x = x + narrow(fg.gelu(wide(first(x)), approximate="tanh"))
+        return head(last(x))
+
+    return [first, last, wide, narrow, head], forward, (1, 40)
+
+
+NETWORKS = {f.__name__: f for f in (residual, inverted, pyramid, encoder, decoder, token)}
 
 
 def alike(got: Any, want: Any, before: Any) -> bool:
@@ -144,7 +158,8 @@ def run(name: str, dtype: str) -> None:
 def main() -> None:
     """One network with float32 (or bfloat16: its name ends so), or all of them with both."""
     warnings.simplefilter("ignore")
-    shadow.LARGEST, shadow.TABLE = 1 << 17, in_plain_triton(HOPPER)
+    tiling.HOPPER = replace(HOPPER, joined_row_products=True, narrow_tanh=True)
+    shadow.LARGEST, shadow.TABLE = 1 << 17, in_plain_triton(tiling.HOPPER)
     plugin: Any = shadow
     plugin.same_value = alike
     shadow.pytest_configure(None)

@@ -15,6 +15,7 @@ from tests.codegen.cuda.subprocesses import counted, needs_triton
         ("inverted", 20),
         ("encoder", 30),
         ("decoder:bfloat16", 20),
+        ("token", 10),
         pytest.param("all", 200, marks=pytest.mark.slow),
     ],
 )

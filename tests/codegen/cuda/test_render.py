@@ -135,6 +135,23 @@ def test_short_forms_and_hints_for_the_cache_are_asked_for() -> None:
     assert text.count("evict_first") == 1 and text.count('cache_modifier=".cs"') == 1
 
 
+def test_a_tanh_of_few_instructions_is_for_what_is_rounded_to_16_bits_in_the_end() -> None:
+    def text(build: Any) -> str:
+        (item,) = scheduled(build, (((64, 512), "float32"),)).items
+        table = replace(HOPPER, narrow_tanh=True)
+        return "".join(launch.text for launch in rendered(item.kernel, table).launches)
+
+    def gelu(x: Any) -> Any:
+        return fg.gelu(x, approximate="tanh")
+
+    assert "fg_narrow_tanh(" in text(lambda x: gelu(x).astype("bfloat16"))
+    assert "fg_narrow_tanh(" not in text(gelu)
+    assert "fg_narrow_tanh(" not in text(lambda x: (gelu(x).astype("bfloat16"), gelu(x)))
+    assert "fg_narrow_tanh(" not in text(lambda x: gelu(x).sum(axis=1).astype("bfloat16"))
+    assert "fg_narrow_tanh(" not in text(lambda x: (fg.tanh(x) > 0.5).astype("bfloat16"))
+    assert not HOPPER.narrow_tanh, "not timed yet"
+
+
 def test_short_forms_are_for_relative_errors_that_16_bits_hide() -> None:
     def text(build: Any, dtype: str) -> str:
         (item,) = scheduled(build, (((64, 512), dtype),)).items

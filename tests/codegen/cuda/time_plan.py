@@ -63,7 +63,6 @@ JOINED = {  # rows whose columns are added up: rows, warps, programs a processor
 TABLES = {
     "default": HOPPER, "many": replace(HOPPER, many_rows=4096, many=4),
     "plain": replace(HOPPER, gluon_store=False, gluon_streamk=False), **JOINED,
-    **{f"unrolled{n}": replace(HOPPER, unrolled_blocks=n) for n in (2, 4)},
     **{f"lanes{n}": replace(HOPPER, online_lanes=n) for n in (0, 4, 16)},
     **{f"chunk{n}": replace(HOPPER, chunk_elements=n) for n in (2048, 8192)},
     **{f"tile{n}": replace(HOPPER, gluon_tiles=(t,)) for n, t in enumerate(HOPPER.gluon_tiles)},

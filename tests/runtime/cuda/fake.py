@@ -94,9 +94,10 @@ class FakeGenerator:
     @property
     def sources(self) -> Any:
         """The GPU's."""
-        from fulgurite.codegen.cuda.providers import SOURCES
+        from fulgurite.codegen.cuda.providers import sources_of
+        from fulgurite.codegen.cuda.tiling import HOPPER
 
-        return SOURCES
+        return sources_of(HOPPER)
 
     @property
     def passes(self) -> Any:

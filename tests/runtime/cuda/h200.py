@@ -1,18 +1,21 @@
 """All that is worth knowing of the CUDA device on a GPU, in one run of a given length.
 
-`python3 tests/runtime/cuda/h200.py [seconds] [parts]` (140, all) from the repository's root; the
-commands of a lease are in docs/cuda.md. First, alone on the GPU, in the order of worth: `gluon`
-(Hopper's own forms of products and folds against float64 at random shapes), `tiles` (variants of
-kernels, timed: rows, products, folds), `functions` (short forms of functions, their largest
-errors), `cold` (first calls, the training step and its host time), `families` (every family of
-kernels against float64), `peers` (attention, products, losses and decoding beside torch; 570 s at
-most), `steps` (training steps beside torch and JAX, losses of 200 steps, launches; 590 s at most),
-`copies` (batches beside steps), `profile`, `bench` (bench/cuda.py beside torch and JAX, short),
-`end` (a model's step with Hopper's forms on and off). Then side by side until time is up: `suites`
-(`-m cuda`), `fuzz` (graphs and programs), `train` (charlm and digits), `sanitize` (memcheck,
-racecheck, initcheck).
+`python3 tests/runtime/cuda/h200.py [seconds] [parts]` (140, all) from the repository's root, or
+`h200.py first`, `second` and `third`: the run book of half an hour (`RUN_BOOK`, docs/cuda.md).
+Alone on the GPU, in this order: `gluon` (Hopper's own forms of products and folds against float64
+at random shapes), `tiles` (variants of kernels, timed: rows, products, folds), `functions` (short
+forms of functions, their largest errors), `cold` (first calls, the training step and its host
+time), `families` (every family of kernels against float64), `tables` (training steps and decoding
+with and without what is off in `GpuTable`, in turns), `steps` (training steps beside
+torch.compile), `peers` (attention, products and losses beside torch), `losses` (200 of them beside
+torch's), `launches` (of both steps, one by one), `float8`, `decode` (beside torch), `copies`
+(batches beside steps), `profile`, `bench` (bench/cuda.py beside torch, torch.compile and JAX),
+`end` (a model's step with Hopper's forms on and off), `suites` (all tests of GPUs, `-m cuda`),
+`cpu` (all others). Then side by side until time is up: `fuzz` (graphs and programs), `train`
+(charlm and digits), `sanitize` (memcheck, racecheck, initcheck).
 Every part is a process of its own with its own limit: none stops the others. What is printed is
-short; logs go to `$OUT` (or a folder that is named).
+short and printed at once; logs, and the outcome of each test, go to `$OUT` (or a folder that is
+named) as they are made, so that a run that is cut has lost nothing.
 """
 
 from __future__ import annotations
@@ -118,10 +121,12 @@ class Part:
     """One process with a log."""
 
     def __init__(self, name: str, command: list[str], limit: float, **environment: str) -> None:
-        self.name, self.limit, self.log = name, limit, OUT / f"{name}.log"
+        self.name, self.limit = name, limit
+        file = re.sub("[^a-z0-9]+", "-", name.lower())
+        self.log = OUT / f"{file}.log"
         known = os.environ | {
             "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-            "FULGURITE_DEVICE": "cuda", "FULGURITE_CACHE_DIR": str(OUT / f"cache-{name}"),
+            "FULGURITE_DEVICE": "cuda", "FULGURITE_CACHE_DIR": str(OUT / f"cache-{file}"),
             **environment,
         }  # fmt: skip
         known = {key: value for key, value in known.items() if value != ""}
@@ -188,8 +193,12 @@ def command(name: str, limit: float, until: float, keep: int, *words: str) -> No
 
 def gluon(until: float) -> None:
     """Hopper's own forms, right or wrong."""
-    for what in ("products", "folds"):
-        command(f"gluon-{what}", 75, until, 2400, f"{CODEGEN}/gluon_on_gpu.py", what)
+    for name, words, limit in (
+        ("products", "products", 50), ("folds", "folds", 60),
+        ("masks", "folds padded far unsigned", 30),
+        ("brief", "products narrow_tanh=True gluon_contracted=True", 50),
+    ):  # fmt: skip
+        command(f"gluon-{name}", limit, until, 1500, f"{CODEGEN}/gluon_on_gpu.py", *words.split())
 
 
 def tiles(until: float) -> None:
@@ -220,31 +229,73 @@ def families(until: float) -> None:
 
 
 BESIDE_PEERS = (  # what is timed, words for `bench.hopper`, seconds at most
-    ("attention", "attention", 100), ("gradients", "gradients", 160),
-    ("variants", "variants --flex", 130), ("loss", "loss", 40),
-    ("row", "products --only 128x4096x4096 64x12288x4096 256x12288x4096", 25),
+    ("attention", "attention --only x64", 60), ("gradients", "gradients --only x64", 90),
+    ("variants", "variants", 45), ("loss", "loss", 35),
+    ("products", "products --only 128x4096x4096 2048x8192x28672 256x12288x4096", 35),
+    ("epilogues", "epilogues", 25),
+    ("brief", "epilogues --table narrow_tanh=True gluon_contracted=True", 25),
 )  # fmt: skip
 
 
 def peers(until: float) -> None:
-    """Products, attention and losses beside cuBLAS, cuDNN and flex_attention; decoding."""
+    """Products, attention and losses beside cuBLAS and cuDNN."""
     for name, words, limit in BESIDE_PEERS:
         seconds = "--seconds", str(limit - 12)  # for the row that has begun by then
         command(name, limit, until, 4500, "-m", "bench.hopper", *words.split(), *seconds)
-    command("decode", 100, until, 900, "-m", "bench.decode", "--tokens", "200", "--rounds", "2")
+
+
+OFF = {  # what is timed with and without fields of the table that are off
+    "gpt2": ("", "narrow_tanh=True", "gluon_contracted=True",
+             "narrow_tanh=True,gluon_contracted=True"),
+    "decode": ("", "joined_row_products=True", "joined_row_products=True,many_rows=4096,many=4"),
+}  # fmt: skip
+TURNS = 2
+
+
+def tables(until: float) -> None:
+    """A training step and decoding with and without what is off, in turns."""
+    for name, every in OFF.items():
+        words: tuple[str, ...] = "-m", "bench.steps", name, "--systems", "ours"
+        words = *words, "--limit", "40", "--steps", "20"
+        if name == "decode":
+            words = "-m", "bench.decode", "--ours", "--batches", "1", "--tokens", "200"
+        for turn in range(TURNS):
+            for table in every:
+                more = ("--table", table) if table else ()
+                title = f"{name} with {table or 'nothing else'}, {turn}"
+                command(title, 45, until, 200, *words, *more)
 
 
 def steps(until: float) -> None:
-    """Training steps beside torch, torch.compile and JAX; losses of 200 steps; launches."""
-    bench = "-m", "bench.steps"
-    command("steps", 330, until, 1800, *bench, "gpt2", "resnet50", "--limit", "90")
+    """Training steps beside torch.compile."""
+    words = "gpt2", "resnet50", "--systems", "ours,compile", "--limit", "80"
+    command("steps", 190, until, 1800, "-m", "bench.steps", *words)
+
+
+def losses(until: float) -> None:
+    """Losses of 200 steps behind a warm-up, beside torch's."""
     for name, rate in (("gpt2", "3e-5"), ("resnet50", "0.02")):
         curve = "--systems", "ours,torch", "--curve", "200", "--limit", "45"
         how = "--rate", rate, "--warm-up", "20"
-        command(f"curves of {name}", 70, until, 500, *bench, name, *curve, *how)
-    for name in ("gpt2", "resnet50"):
-        words = "tests.codegen.cuda.time_plan", name, "--rows", "40"
+        command(f"losses of {name}", 70, until, 500, "-m", "bench.steps", name, *curve, *how)
+
+
+def launches(until: float) -> None:
+    """The launches of both steps, one by one."""
+    for name, compared in (("gpt2", "lanes0,default"), ("resnet50", "default")):
+        words = "tests.codegen.cuda.time_plan", name, "--rows", "40", "--tables", compared
         command(f"launches of {name}", 70, until, 5000, "-m", *words)
+
+
+def decode(until: float) -> None:
+    """Decoding beside torch's CUDA graph and its eager mode."""
+    words = "--batches", "1,32", "--tokens", "200", "--rounds", "2"
+    command("decode", 70, until, 900, "-m", "bench.decode", *words)
+
+
+def float8(until: float) -> None:
+    """Products of float8 by cuBLASLt beside ours."""
+    command("float8", 45, until, 1800, "tests/runtime/cuda/cublas_on_gpu.py", "hopper", "30")
 
 
 def copies(until: float) -> None:
@@ -263,9 +314,8 @@ def profile(until: float) -> None:
 
 def bench(until: float) -> None:
     """Beside torch and JAX."""
-    command(
-        "bench", 60, until, 3500, "-m", "bench.cuda", "--short", "--write", str(OUT / "h200.md")
-    )
+    words = "--short", "--compile", "--write", str(OUT / "h200.md")
+    command("bench", 110, until, 3500, "-m", "bench.cuda", *words)
 
 
 def end(until: float) -> None:
@@ -273,10 +323,38 @@ def end(until: float) -> None:
     command("end", 60, until, 1500, "-c", BOTH_FORMS)
 
 
+def suites(until: float) -> None:
+    """All tests of GPUs."""
+    tested("suites", until, 250, max(1, min(15, CORES - 1)), "-m", "cuda and not slow")
+
+
+def cpu(until: float) -> None:
+    """All tests of a machine without a GPU, on all cores: what `make test` runs."""
+    tested("cpu", until, 220, CORES)
+
+
+def tested(name: str, until: float, limit: float, workers: int, *words: str) -> None:
+    """Tests alone, and how many passed; what each said is in a file before the next begins."""
+    tally = OUT / f"{name}.jsonl"
+    limit = min(limit, left(until))
+    if limit < 20:
+        say(f"{name}: no time")
+        return
+    run = [
+        sys.executable, "-m", "pytest", "-q", *words, "-n", str(workers), "--dist", "worksteal",
+        "-p", "tests.runtime.cuda.tally", "-p", "no:cacheprovider", "-W", "ignore", "--tb=short",
+        "--continue-on-collection-errors", "tests",
+    ]  # fmt: skip
+    part = Part(name, run, limit, FULGURITE_DEVICE="", FULGURITE_TALLY=str(tally))
+    part.wait()
+    report(tally, part)
+
+
 ALONE = {
     "gluon": gluon, "tiles": tiles, "functions": functions, "cold": cold,
-    "families": families, "peers": peers, "steps": steps, "copies": copies, "profile": profile,
-    "bench": bench, "end": end,
+    "families": families, "tables": tables, "steps": steps, "peers": peers, "losses": losses,
+    "launches": launches, "float8": float8, "bench": bench, "decode": decode, "copies": copies,
+    "profile": profile, "end": end, "suites": suites, "cpu": cpu,
 }  # fmt: skip
 CHAIN = "from fulgurite.runtime.cuda import executor; executor.BRANCHES = 1\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"
@@ -292,23 +370,13 @@ def last(text: str, characters: int) -> str:
 
 
 def together(until: float, chosen: Sequence[str]) -> None:
-    """Suites, fuzzers, training and the sanitizer, until time is up; cores are shared out."""
+    """Fuzzers, training and the sanitizer, until time is up."""
     seconds = left(until)
     python = sys.executable
-    tally = OUT / "suites.jsonl"
-    beside = 5 * ("fuzz" in chosen) + ("train" in chosen) + ("sanitize" in chosen)
-    workers = max(2, min(15, CORES - beside))
-    suites = [
-        python, "-m", "pytest", "-q", "-m", "cuda and not slow", "-n", str(workers), "--dist",
-        "worksteal", "-p", "tests.runtime.cuda.tally", "-p", "no:cacheprovider", "-W", "ignore",
-        "--tb=short", "--continue-on-collection-errors", "tests",
-    ]  # fmt: skip
     inside = str(max(5.0, seconds - 12))
     parts: list[Part] = []
-    if "suites" in chosen:
-        parts += [Part("suites", suites, seconds, FULGURITE_DEVICE="", FULGURITE_TALLY=str(tally))]
     if "fuzz" in chosen:
-        many = 3 if "suites" in chosen else max(3, CORES - 4)
+        many = max(3, CORES - 6)
         parts += [Part(f"graphs{i}", [python, "-c", GRAPHS, str(i), str(many), inside], seconds)
                   for i in range(many)]  # fmt: skip
         parts += [Part(f"programs{i}", [python, "-c", PROGRAMS, str(i * 100_000), inside], seconds)
@@ -329,8 +397,6 @@ def together(until: float, chosen: Sequence[str]) -> None:
         ]
     totals: Counter[str] = Counter()
     for part in parts:
-        if part.name == "suites":
-            continue
         said = part.wait()
         for count, kind in re.findall(r"(?m)^done (\d+) (graphs|programs)", said):
             totals[kind] += int(count)
@@ -341,13 +407,14 @@ def together(until: float, chosen: Sequence[str]) -> None:
             say("   ", line)
     if totals:
         say("fuzzed:", dict(totals))
-    for part in parts:
-        if part.name == "suites":
-            part.wait()
-            report(tally, part)
 
 
-BESIDE = ("suites", "fuzz", "train", "sanitize")
+BESIDE = ("fuzz", "train", "sanitize")
+RUN_BOOK = {  # half an hour in all, of which starting the machine takes a part
+    "first": (560, ("gluon", "functions", "suites", *BESIDE)),
+    "second": (560, ("cold", "tables", "steps", "bench", "decode")),
+    "third": (550, ("peers", "float8", "cpu")),
+}
 
 
 def report(tally: Path, part: Part) -> None:
@@ -355,7 +422,9 @@ def report(tally: Path, part: Part) -> None:
     lines = tally.read_text(encoding="utf-8").splitlines() if tally.exists() else []
     found = [json.loads(line) for line in lines]
     counts = Counter(one["outcome"] for one in found)
-    say(f"suites ({part.took:.0f} s): {dict(counts)}; {last(part.log.read_text(), 200)}")
+    log = part.log.read_text(errors="replace")
+    reached = re.findall(r"\[ *(\d+)%\]", log)[-1:]
+    say(f"{part.name} ({part.took:.0f} s): {dict(counts)}; {last(log, 200)}", *reached)
     failed = [one for one in found if one["outcome"] == "failed"]
     reasons: Counter[str] = Counter()
     for one in failed:
@@ -368,16 +437,23 @@ def report(tally: Path, part: Part) -> None:
         say(f"  {count:4d} {name}")
 
 
-def main() -> None:
-    """Both halves in the time there is."""
-    numbers = [float(word) for word in sys.argv[1:] if word.isdigit()]
-    seconds = numbers[0] if numbers else 140.0
-    parts = [word for word in sys.argv[1:] if not word.isdigit()] or [*ALONE, *BESIDE]
+def asked(words: Sequence[str]) -> tuple[float, Sequence[str]]:
+    """Seconds and parts: as words say, or of a page of the run book."""
+    if len(words) == 1 and words[0] in RUN_BOOK:
+        return RUN_BOOK[words[0]]
+    numbers = [float(word) for word in words if word.isdigit()]
+    parts = [word for word in words if not word.isdigit()] or [*ALONE, *BESIDE]
     unknown = {*parts} - {*ALONE, *BESIDE}
     if unknown:
         raise SystemExit(f"{', '.join(unknown)}: parts are {', '.join([*ALONE, *BESIDE])}")
+    return (numbers[0] if numbers else 140.0), parts
+
+
+def main() -> None:
+    """Both halves in the time there is."""
+    seconds, parts = asked(sys.argv[1:])
     say(f"logs are in {OUT}")
-    share = 1.0 if not {*parts} & {*BESIDE} else 0.5
+    share = 1.0 if not {*parts} & {*BESIDE} else 0.78
     if {*parts} & {*ALONE}:
         try:
             alone(share * (seconds - RESERVE), parts)

@@ -189,6 +189,9 @@ with np.errstate(all="ignore"):
     for name, top, low in (("any bits", any_bits, by), ("near 1", near, near[:, :1].copy())):
         got = run(lambda x, y: (x / y).astype("bfloat16"), "fg_reciprocal(", top, low, out=bf16).astype("float32")
         print("quotient,", name, "-", apart(got, top.astype("float64") / low))
+    got = run(lambda x: fg.tanh(x).astype("bfloat16"), "fg_narrow_tanh(", x, out=bf16,
+              table=replace(HOPPER, narrow_tanh=True)).astype("float32")
+    print("tanh of 16 bits -", apart(got, np.tanh(x.astype("float64"))))
     got = run(lambda x: fg.exp(x).astype("bfloat16"), "fg_narrow_exp(", any_bits, out=bf16).astype("float32")
     print("exp -", apart(got, np.exp(any_bits.astype("float64"))))
 """

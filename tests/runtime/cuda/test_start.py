@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import pytest
 import fulgurite as fg
 from fulgurite.graph.fusion.build_schedule import build_schedule
 from fulgurite.runtime import pipeline
+from fulgurite.runtime.cuda import device as cuda_device
 from fulgurite.runtime.cuda import driver as cuda
-from fulgurite.runtime.cuda import start
+from fulgurite.runtime.cuda import staging, start
 from fulgurite.runtime.cuda.memory import CudaBuffer
 from fulgurite.runtime.device import MemoryLimitError, get_device
 from fulgurite.runtime.realize import memory_node
@@ -233,6 +235,29 @@ def test_a_value_for_which_there_was_no_memory_is_copied_when_there_is(
     library.fake_fail(b"", 0, 0)
     assert (x + 1.0).tolist() == [1.0, 2.0, 3.0]
     assert type(memory_of(x)) is CudaBuffer
+
+
+def test_threads_that_copy_at_once_share_one_stream_of_copies(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = get_device("cuda")
+    made, both = [], threading.Barrier(2)
+
+    def slowly(owner: Any) -> staging.Staging:
+        made.append(staging.Staging(owner))
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # for another thread that makes one
+        return made[-1]
+
+    def copies(_: int) -> staging.Staging:
+        device.enter()
+        found: staging.Staging = device.copies
+        return found
+
+    monkeypatch.setattr(cuda_device, "Staging", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(copies, range(2))
+    assert first is second and len(made) == 1
 
 
 def test_a_gpu_that_is_not_there_is_an_error_at_once(library: ctypes.CDLL) -> None:

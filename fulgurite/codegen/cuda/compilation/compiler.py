@@ -2,8 +2,9 @@
 
 In: a `Launch`. Out: a `Cubin`: the image, the function's name and what a launch must know. Triton's
 stages are driven directly; its JIT, launcher, driver and autotuner are not used, so no GPU is
-needed and nothing is looked up per call. Works with Triton 3.6 and newer. Products are not
-contracted into FMAs and denormals are kept: the same expression has the same bits in every kernel.
+needed and nothing is looked up per call. Works with Triton 3.6 and newer. Products are contracted
+into FMAs where a launch says so alone, and denormals are kept: the same expression has the same
+bits in every kernel.
 """
 
 from __future__ import annotations
@@ -274,7 +275,7 @@ class _Compilation:
                 "num_warps": launch.warps,
                 "num_stages": launch.stages,
                 "maxnreg": launch.registers or None,
-                "enable_fp_fusion": False,
+                "enable_fp_fusion": launch.contracted,
                 "enable_reflect_ftz": False,
                 "sanitize_overflow": False,  # code for assertions that would be dropped
                 **self.source.parse_options(),

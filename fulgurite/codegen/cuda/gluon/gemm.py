@@ -1,10 +1,10 @@
 """Hopper's GEMM: warp-specialised, persistent, fed by TMA, in Gluon (Triton one level below).
 
 In: a `GemmProblem`. Out: a `Launch`, or None where the form does not fit and `tl.dot`'s is used.
-Every multiprocessor has one program, or two, that walks tiles of the result. One warp copies blocks
-of both operands to a ring in shared memory (`cp.async.bulk.tensor`): a software pipeline.
+Every multiprocessor has one program, or two, for all its tiles of the result. One warp copies
+blocks of both operands to a ring in shared memory (`cp.async.bulk.tensor`): a software pipeline.
 Two warpgroups multiply them (`wgmma`) into accumulators in registers, and then hand the buffer
-back: together, or, where epilogues are short, a tile each in turns (ping-pong), the epilogue of
+back: together, or, where epilogues are short, a tile each (ping-pong), the epilogue of
 one beside the loop of the other. An operand that runs the other way in memory is transposed by its
 descriptor. The epilogue is the kernel's own body, some columns at a time; results leave by the copy
 engine too, or by accesses of 16 bytes a thread. Where tiles do not come out even, blocks of K are
@@ -47,14 +47,14 @@ class GluonTile:
     depth: int
     buffers: int
     share: float  # of the tensor cores' rate that it reaches, as measured or guessed
-    turns: int = 1  # consumers that take tiles in turns: the epilogue of one beside another's loop
+    pingpong: int = 1  # consumers with a tile each: the epilogue of one beside the other's loop
     programs: int = 1  # for each processor
     narrow: bool = field(default=False, kw_only=True)  # fewer columns of the epilogue at a time
 
     @property
     def warps(self) -> int:
         """Of a consumer: a warpgroup for each 64 rows, two at most, or one that shares."""
-        return 4 if self.turns * self.programs > 1 else 4 * min(2, self.rows // 64)
+        return 4 if self.pingpong * self.programs > 1 else 4 * min(2, self.rows // 64)
 
     @property
     def step(self) -> int:
@@ -73,12 +73,12 @@ class GluonTile:
 
     def consumer_registers(self, producer: int) -> int:
         """Of a consumer's thread, beside a warpgroup that copies with so many a thread."""
-        return min(255, (self.owned - 128 * producer) // (32 * self.warps * self.turns))
+        return min(255, (self.owned - 128 * producer) // (32 * self.warps * self.pingpong))
 
     @property
     def registers(self) -> int:
         """Of a thread on average, if several programs share a processor; else 0."""
-        threads = 32 * (self.warps * self.turns + 4)  # copying warps come by four
+        threads = 32 * (self.warps * self.pingpong + 4)  # copying warps come by four
         return self.owned // threads // 8 * 8 if self.programs > 1 else 0
 
 
@@ -91,7 +91,7 @@ class GluonPlan:
     left: TensorMap
     right: TensorMap
     transposed: tuple[bool, bool]  # is an operand contiguous along its rows or columns, not K?
-    group: int  # rows of tiles that are walked together, so that they share columns in the cache
+    group: int  # rows of tiles that are computed together, so that they share columns in the cache
     registers: int  # of a producer's thread
     consuming: int  # of a consumer's, where there are two
     steps: int = 0  # of K in a part of a split product, whose number is the last of a batch
@@ -144,7 +144,7 @@ def _programs(problem: GemmProblem, tile: GluonTile, table: GpuTable) -> int:
     tiles = tiles_in(problem, tile)
     steps = tiles * -(-problem.k // tile.depth)
     programs = min(table.processors * tile.programs, steps // table.gluon_stream_steps)
-    lawful = table.gluon_streamk and tile.turns == 1 and 1 < programs <= table.flags
+    lawful = table.gluon_streamk and tile.pingpong == 1 and 1 < programs <= table.flags
     return programs if lawful and tiles % programs else 0
 
 
@@ -161,8 +161,8 @@ def _stored_by_engine(plan: GluonPlan, table: GpuTable) -> GluonPlan:
     ring = tile.buffers * (tile.rows + tile.columns) * tile.depth * _WIDTH
     block = tile.rows * tile.step
     read = [n.dtype.itemsize for n in _read_per_result(plan.problem)]  # and moved between layouts
-    room -= ring + tile.turns * block * max(read, default=0) + 16 * (tile.buffers + 8)
-    staged = room // (tile.turns * block * _WIDTH * len(specs))
+    room -= ring + tile.pingpong * block * max(read, default=0) + 16 * (tile.buffers + 8)
+    staged = room // (tile.pingpong * block * _WIDTH * len(specs))
     most = tile.columns // tile.step
     return replace(plan, stored=specs, staged=min(most, staged)) if staged > 0 else plan
 
@@ -226,12 +226,12 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> tuple[GluonTile, bool]
     every = tiles_of(table)
     if not _is_rounded(problem, table):
         few = len(_read_per_result(problem)) <= 1  # what tiles read besides is beside other tiles
-        every = [replace(tile, narrow=tile.turns > 1) for tile in every if few or tile.turns == 1]
+        every = [replace(t, narrow=t.pingpong > 1) for t in every if few or t.pingpong == 1]
     ways = [(tile, False) for tile in every if 2 * tiles_in(problem, tile) >= table.processors]
     ways += [(tile, True) for tile in every if _programs(problem, tile, table)]
     if ways:
         return min(ways, key=lambda way: product_ns(problem, way[0], way[1], table))
-    every = [tile for tile in every if tile.turns * tile.programs == 1]
+    every = [tile for tile in every if tile.pingpong * tile.programs == 1]
     if not every:
         return None
     tile = min(every, key=lambda tile: _parts_ns(problem, tile, table))
@@ -278,7 +278,7 @@ def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: Gpu
     area = tile.rows * tile.columns
     stored = sum([problem.dtypes[n.arg[0]].itemsize for n in problem.stores])
     store_ns = area * stored / table.result_rate
-    whole, paired, in_turns = table.epilogue_operations
+    whole, paired, pingpong = table.epilogue_operations
     ops = area * _operations(problem)
     if streamed:
         programs = _programs(problem, tile, table)
@@ -291,8 +291,8 @@ def product_ns(problem: GemmProblem, tile: GluonTile, streamed: bool, table: Gpu
         return float(steps * loop_ns + -(-tiles // programs) * last_ns + partial_ns)
     rounds = -(-tiles // (table.processors * tile.programs))
     whole_ns = blocks * loop_ns
-    if tile.turns > 1:
-        last_ns = max(store_ns, ops / in_turns)
+    if tile.pingpong > 1:
+        last_ns = max(store_ns, ops / pingpong)
         return float(rounds * max(whole_ns, (whole_ns + last_ns) / 2) + last_ns)
     if tile.programs > 1:
         last_ns = max(store_ns, ops / paired)
@@ -353,7 +353,7 @@ def best_split(plan: GluonPlan, table: GpuTable) -> int:
     The epilogue is then a kernel that streams, where one that reads much makes tiles wait.
     """
     c, tile = plan.problem, plan.tile
-    if tile.turns * tile.programs > 1:
+    if tile.pingpong * tile.programs > 1:
         return 0
     area, results = tile.rows * tile.columns, c.batches * c.m * c.n
     tile_ns = c.k / tile.depth * block_ns(tile, table)
@@ -422,7 +422,10 @@ class GemmProgram(TileProgram):
         (self.m,), (self.n,) = plan.problem.rows, plan.problem.columns
         tile = plan.tile
         blocks = tile.rows, tile.step
-        tiling = Tiling((self.m, self.n), blocks, tile.warps, short=table.short_functions)
+        tiling = Tiling(
+            (self.m, self.n), blocks, tile.warps, short=table.short_functions,
+            narrow_tanh=table.narrow_tanh,
+        )  # fmt: skip
         above = kernel._replace(body=SINK(*plan.problem.stores))
         self.inside = False  # is the epilogue that of tiles which do not overhang?
         self.coalesced = False  # are places at hand those of loads of 16 bytes a thread?
@@ -574,7 +577,11 @@ class GemmProgram(TileProgram):
         text = definitions("\n".join(body.lines)) + "\n".join(lines) + "\n"
         text = source.with_variables(text, arguments)
         grid = self.plan.streamed or min(tiles, tile.programs * self.table.processors)
-        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers)
+        narrow = all([self.dtypes[n.arg[0]].is_small_float for n in self.problem.stores])
+        return Launch(
+            text, "kernel", grid, tile.warps, 1, tuple(given), "gluon", tile.registers,
+            narrow and self.table.gluon_contracted,
+        )  # fmt: skip
 
     def _fetches(self) -> list[str]:
         """The lines that begin the loads of some columns."""
@@ -639,21 +646,21 @@ class _Text:
         found += self._partials() if self.plan.streamed else []
         return [*found, *_HALVES, *self._producer(), *self._consumer(), *self._kernel()]
 
-    def _walking(self, in_turns: bool = False) -> list[str]:
+    def _tile_loop(self, pingpong: bool = False) -> list[str]:
         """The loop over tiles: where each begins, and which product of a batch it is of.
 
-        Consumers that take turns know which blocks of the ring are those of their tiles.
+        Consumers in ping-pong know which blocks of the ring are those of their tiles.
         """
         tile, found = self.tile, ["    it = 0"]
         if self.plan.streamed:
             found += [line.replace("DEPTH", str(tile.depth)) for line in _STREAM_K]
-        elif in_turns:
-            turns, length = self.tile.turns, "steps" if self.plan.steps else "K"
+        elif pingpong:
+            length = "steps" if self.plan.steps else "K"
             found += [
                 f"    blocks = ({length} + {tile.depth - 1}) // {tile.depth}",
                 "    programs = gl.num_programs(0)",
                 "    own = gl.program_id(0) + W * programs",
-                f"    for tile in range(own, tiles, {turns} * programs):",
+                f"    for tile in range(own, tiles, {self.tile.pingpong} * programs):",
                 "        it = tile // programs * blocks",
             ]
         else:
@@ -684,7 +691,7 @@ class _Text:
         if not self.plan.steps:
             return ["        k0 = 0", "        k1 = K"]
         first = f"{self.batches[-1]} * steps"
-        if self.tile.turns > 1:  # all have as many blocks; beyond K there are zeros
+        if self.tile.pingpong > 1:  # all have as many blocks; beyond K there are zeros
             return [f"        k0 = {first}", "        k1 = k0 + steps"]
         return [f"        k0 = {first}", "        k1 = gl.minimum(k0 + steps, K)"]
 
@@ -706,7 +713,7 @@ class _Text:
             for i in range(2)
         ]
         return [
-            "@gluon.jit", f"def produce({', '.join(given)}):", *self._walking(),
+            "@gluon.jit", f"def produce({', '.join(given)}):", *self._tile_loop(),
             f"        for k in range(k0, k1, {self.tile.depth}):", *self._ring(),
             "            mbarrier.wait(empty.index(slot), phase ^ 1)",
             "            mbarrier.expect(ready.index(slot), "
@@ -718,7 +725,7 @@ class _Text:
         tile = self.tile
         given = ["ab", "bb", *self._staging(), "empty", "ready", "tiles", *self.walk, *self.names]
         given += self.partials
-        given += ["turns", "W: gl.constexpr"] if tile.turns > 1 else []
+        given += ["order", "W: gl.constexpr"] if tile.pingpong > 1 else []
         rows = tile.rows, tile.depth
         columns = tile.depth, tile.columns
         left, right = self.plan.transposed
@@ -730,7 +737,7 @@ class _Text:
         ]
         across = tile.step // 8  # threads beside each other, with 8 columns each
         wide = f"gl.BlockedLayout([1, 8], [{32 // across}, {across}], [{tile.warps}, 1], [1, 0])"
-        wait, pass_on = _TURNS if tile.turns > 1 else ([], [])
+        wait, pass_on = _PINGPONG if tile.pingpong > 1 else ([], [])
         body = [
             *([] if self.plan.streamed else self._branches(self._fetch_first)),
             f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)", *wait,
@@ -751,7 +758,7 @@ class _Text:
             f"    C: gl.constexpr = {self._fragment(tile.columns)}",
             f"    L: gl.constexpr = {self._fragment(tile.step) if self.plan.stored else wide}",
             f"    B: gl.constexpr = {wide}",
-            *self.scalars, *self._walking(tile.turns > 1), *body,
+            *self.scalars, *self._tile_loop(tile.pingpong > 1), *body,
             *(["    tma.store_wait(pendings=0)"] if self.plan.stored else []), "", "",
         ]  # fmt: skip
 
@@ -821,7 +828,7 @@ class _Text:
                 *self._steps(high, first + half, half, function),
             ]  # fmt: skip
         place = f"{first // self.tile.step % max(1, self.plan.staged)}"
-        if self.tile.turns > 1:
+        if self.tile.pingpong > 1:
             place = f"W * {self.plan.staged} + {place}"
         part = f"gl.convert_layout({name}, L)"
         if function == "keep":
@@ -866,7 +873,7 @@ class _Text:
         names = ", ".join(["d0", "d1", *self.results, *self.partials, *self.walk, *self.names])
         rings = [("a", "d0", plan.left, tile.buffers), ("b", "d1", plan.right, tile.buffers)]
         rings += [
-            (f"s{d[1:]}", d, spec, tile.turns * plan.staged)
+            (f"s{d[1:]}", d, spec, tile.pingpong * plan.staged)
             for d, spec in zip(self.results, plan.stored.values(), strict=True)
         ]
         memory = [
@@ -879,17 +886,17 @@ class _Text:
             "mbarrier.MBarrierLayout())"
             for name in ("empty", "ready")
         ]
-        if tile.turns > 1:
+        if tile.pingpong > 1:
             barriers += [
-                f"    turns = gl.allocate_shared_memory(gl.int64, [{tile.turns}, 1], "
+                f"    order = gl.allocate_shared_memory(gl.int64, [{tile.pingpong}, 1], "
                 "mbarrier.MBarrierLayout())",
-                f"    for i in gl.static_range({tile.turns}):",
-                "        mbarrier.init(turns.index(i), count=1)",
+                f"    for i in gl.static_range({tile.pingpong}):",
+                "        mbarrier.init(order.index(i), count=1)",
             ]
-        turns = [f", turns, {turn}" for turn in range(tile.turns)] if tile.turns > 1 else [""]
-        consumers = ", ".join([f"(consume, ({', '.join(consumed)}{turn}))" for turn in turns])
-        warps = [*[tile.warps] * (tile.turns - 1), 1]
-        registers = [*[plan.consuming] * (tile.turns - 1), plan.registers]
+        own = [f", order, {n}" for n in range(tile.pingpong)] if tile.pingpong > 1 else [""]
+        consumers = ", ".join([f"(consume, ({', '.join(consumed)}{given}))" for given in own])
+        warps = [*[tile.warps] * (tile.pingpong - 1), 1]
+        registers = [*[plan.consuming] * (tile.pingpong - 1), plan.registers]
         return [
             "@gluon.jit", f"def kernel({names}):", "    tiles = count", *memory, *barriers,
             f"    for i in gl.static_range({tile.buffers}):",
@@ -900,7 +907,7 @@ class _Text:
 
 
 # Stream-K (Osama et al. 2023): whole rounds of tiles first; the blocks of K of the tiles that are
-# left are shared out evenly, and a program walks its tiles from the last to the first. So the part
+# left are shared out evenly, and a program takes its tiles from the last to the first. So the part
 # of a tile that it leaves to others, always the tile's beginning, is done first, and who has the
 # end of a tile waits for programs before it alone, which adds them up in their order.
 _STREAM_K = [
@@ -939,9 +946,9 @@ _WAIT = [
 
 # Ping-pong: a consumer begins when the other has all blocks of its tile, since barriers of the ring
 # tell phases apart by their parity alone; its epilogue is beside the other's loop.
-_TURNS = (
-    ["        mbarrier.wait(turns.index(W), (tile // programs // 2 & 1) ^ (1 - W))"],
-    ["        mbarrier.arrive(turns.index(1 - W), count=1)"],
+_PINGPONG = (
+    ["        mbarrier.wait(order.index(W), (tile // programs // 2 & 1) ^ (1 - W))"],
+    ["        mbarrier.arrive(order.index(1 - W), count=1)"],
 )
 
 _HALVES = [

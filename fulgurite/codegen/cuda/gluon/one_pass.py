@@ -158,7 +158,7 @@ class Crossing:
             before = "zero, use_acc=False" if w == 0 else "across"
             products.append(f"        across = warpgroup_mma({left}, {held.format(w)}, {before}, "
                             "is_async=True)")  # fmt: skip
-        turn = "turn & 1" if program.walks else "0"
+        turn = "turn & 1" if program.is_persistent else "0"
         lines = [
             *place,
             *[f"    mbarrier.wait(rows_there.index({w}), {turn})" for w in WARPGROUPS],
@@ -171,7 +171,7 @@ class Crossing:
             f"        {added}",
             "        it += 1",
         ]
-        if program.walks:
+        if program.is_persistent:
             lines += [f"    mbarrier.arrive(rows_free.index({w}), count=1)" for w in WARPGROUPS]
         return [
             "@gluon.jit",
@@ -182,7 +182,7 @@ class Crossing:
             f"[{16 * wide // 32}, 4], [{32 // wide}, {wide}], [4, 1], [1, 0])",
             f"    xr = tl.arange(0, {block}, layout=gl.SliceLayout(1, LR))[:, None]",
             f"    xc = tl.arange(0, {width}, layout=gl.SliceLayout(0, LR))[None, :]",
-            *program.walking(lines), "", "",
+            *program.persistent_loop(lines), "", "",
         ]  # fmt: skip
 
     def added(self, n: int, number: Callable[[int], str], ragged: bool) -> str:

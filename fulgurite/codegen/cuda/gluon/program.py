@@ -121,7 +121,7 @@ def tiles_of(problem: StreamProblem, table: GpuTable) -> int:
     return -(-problem.sizes[m] // rows) * prod(others)
 
 
-def walked_together(problem: StreamProblem, table: GpuTable) -> int:
+def tiles_at_a_time(problem: StreamProblem, table: GpuTable) -> int:
     """Tiles that a program of a persistent grid takes at a time; 0 where each has its program.
 
     Copies of a tile are on their way while results of the one before are stored. Where masks leave
@@ -156,7 +156,7 @@ class GluonProgram(StreamProgram):
         self.rows = table.warpgroup_rows
         self.tall = len(WARPGROUPS) * self.rows
         self.tiles = tiles_of(value.problem, table)
-        self.each = walked_together(value.problem, table)
+        self.each = tiles_at_a_time(value.problem, table)
         self.processors = table.processors
 
     def has_narrow_weights(self, dtype: str) -> bool:
@@ -271,8 +271,8 @@ class GluonProgram(StreamProgram):
         """Lines of every role: the tile of a program, and from where to where it streams."""
         top = Scope(None, {}, 1)
         count = -(-self.sizes[self.m] // self.tall)
-        top.say(f"left = {'tile' if self.walks else 'gl.program_id(0)'}")
-        if self.walks:
+        top.say(f"left = {'tile' if self.is_persistent else 'gl.program_id(0)'}")
+        if self.is_persistent:
             self._number(self.tiles)  # an argument
         tiles = self._number(count)
         most = any(dict(test.index[1]).get(self.n, 0) < 0 for test in self.problem.skips)
@@ -296,13 +296,13 @@ class GluonProgram(StreamProgram):
         return top.lines
 
     @property
-    def walks(self) -> bool:
-        """True if programs walk tiles: a persistent grid."""
+    def is_persistent(self) -> bool:
+        """True if each program has many tiles: a persistent grid."""
         return self.each > 0
 
-    def walking(self, lines: Sequence[str]) -> list[str]:
+    def persistent_loop(self, lines: Sequence[str]) -> list[str]:
         """A role's lines for each tile of a program."""
-        if not self.walks:
+        if not self.is_persistent:
             return ["    it = 0", *lines]
         each, count = self.each, self._number(self.tiles)
         first = "gl.program_id(0)" if each == 1 else f"gl.program_id(0) * {each}"
@@ -328,7 +328,7 @@ class GluonProgram(StreamProgram):
             source.tensor_map(f"d{i}", one.spec._replace(param=self.places[one.spec.param].value))
             for i, one in enumerate(factors)
         ]
-        grid = min(self.processors, self.tiles) if self.walks else self.tiles
+        grid = min(self.processors, self.tiles) if self.is_persistent else self.tiles
         text = definitions("\n".join(lines)) + "\n".join(lines) + "\n"
         text = source.with_variables(text, arguments)
         return Launch(text, "kernel", grid, 4, 1, (*maps, *arguments), "gluon")

@@ -37,7 +37,7 @@ from .program import (
     factor_of,
     half,
     padded_axes,
-    walked_together,
+    tiles_at_a_time,
 )
 
 LOWEST, HIGHEST, NAN = (text_of(value, float32) for value in (-inf, inf, nan))
@@ -56,7 +56,7 @@ class GluonStreamPlan:
     width: int  # of the weighted sum, padded
     buffers: int
     registers: tuple[int, int]  # of a consumer's thread, and of a producer's
-    persistent: bool  # do programs walk tiles?
+    persistent: bool  # a persistent grid?
 
 
 def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPlan | None:
@@ -79,7 +79,7 @@ def plan_gluon_stream(problem: StreamProblem, table: GpuTable) -> GluonStreamPla
     if len({one.spec.dtype for one in (queries, keys, values)}) > 1:
         return None
     sizes = rows, block, depth, width, table.gluon_buffers
-    how = table.gluon_stream_registers, walked_together(problem, table) > 0
+    how = table.gluon_stream_registers, tiles_at_a_time(problem, table) > 0
     return GluonStreamPlan(queries, keys, values, *sizes, *how)
 
 
@@ -308,8 +308,8 @@ class GluonStream(GluonProgram):
         consumed = self._consumed()
         arguments, names = self._names([self._sum.values])
         lines = [
-            *roles.producer(plan, self.m, self.n, names, place, self.walking),
-            *roles.consumer(plan, names, place, consumed, self.walking),
+            *roles.producer(plan, self.m, self.n, names, place, self.persistent_loop),
+            *roles.consumer(plan, names, place, consumed, self.persistent_loop),
             *roles.whole(plan, names),
         ]
         return self._launch(lines, (plan.queries, plan.keys, plan.values), arguments)

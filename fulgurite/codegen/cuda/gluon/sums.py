@@ -368,8 +368,8 @@ class GluonSums(GluonProgram):
         """Score products, those first that are waited for first: of an exp before others."""
         weights = [self.problem.weighted[i].weights for i in self._in_turn()]
         exps = [n for n in toposort(weights) if n.op is EXP]
-        turns = [_needed(self.problem, node) for node in (*exps, *weights)]
-        found = dict.fromkeys([i for needed in turns for i in sorted(needed)])
+        every = [_needed(self.problem, node) for node in (*exps, *weights)]
+        found = dict.fromkeys([i for needed in every for i in sorted(needed)])
         return [*found, *[i for i in range(len(self.plan.products)) if i not in found]]
 
     def _wait(self, name: str, flying: list[str], scope: Scope) -> None:
@@ -391,7 +391,7 @@ class GluonSums(GluonProgram):
         """What a warpgroup does: the loop, then the stores."""
         top = Scope(None, {}, 1)
         self._loop(top)
-        if self.walks:
+        if self.is_persistent:
             top.say("mbarrier.arrive(rows_free.index(W), count=1)")
         for number, weighted in enumerate(self.problem.weighted):
             for factor in self.loose(weighted.weights)[1]:
@@ -435,7 +435,7 @@ class GluonSums(GluonProgram):
         self._close(inner, top)
         top.say(f"r1 = start + (it - begin) * {self.plan.block}")
         top.lines += last.lines
-        if self.walks:
+        if self.is_persistent:
             top.say(f"mbarrier.arrive(free.index(it % {self.plan.buffers}), count=1)")
             top.say("it += 1")
 
@@ -447,7 +447,7 @@ class GluonSums(GluonProgram):
         held = [f"q{i}" for i in range(len(self.plan.held))]
         return [*held, *[f"b{i}" for i in range(len(self.plan.streamed))],
                 *self.shared_columns.values(), "rows_there", "there", "free",
-                *(["rows_free"] if self.walks else []),
+                *(["rows_free"] if self.is_persistent else []),
                 *(self.crossing.names if self.crossing is not None else ())]  # fmt: skip
 
     def _produce(
@@ -462,7 +462,7 @@ class GluonSums(GluonProgram):
         lines = [*place, *self.copied.lines]
         for w in WARPGROUPS:
             sizes = " + ".join([f"d{i}.block_type.nbytes" for i in range(count)])
-            if self.walks:
+            if self.is_persistent:
                 lines.append(f"    mbarrier.wait(rows_free.index({w}), (turn & 1) ^ 1)")
             lines.append(f"    mbarrier.expect(rows_there.index({w}), {sizes})")
             for i, one in enumerate(plan.held):
@@ -481,7 +481,7 @@ class GluonSums(GluonProgram):
         lines += self.copying.lines
         if self.shared_columns:
             lines.append("        mbarrier.arrive(there.index(slot), count=1)")
-        return [*head, *self.walking([*lines, "        it += 1"]), "", ""]
+        return [*head, *self.persistent_loop([*lines, "        it += 1"]), "", ""]
 
     def _at(self, one: Streamed, own: str) -> str:
         found = [own if a in (self.m, self.n) else f"a{a}" for a in one.axes[:-1]]
@@ -507,8 +507,9 @@ class GluonSums(GluonProgram):
         inside = [*place, f"    om = first + W * {self.rows}", "    begin = it"]
         for i, width in enumerate(widths):
             inside.append(f"    f{i} = gl.zeros([{self.rows}, {width}], gl.float32, L{width})")
-        inside.append(f"    mbarrier.wait(rows_there.index(W), {'turn & 1' if self.walks else 0})")
-        return [*lines, *self.walking([*inside, *body]), "", ""]
+        phase = "turn & 1" if self.is_persistent else "0"
+        inside.append(f"    mbarrier.wait(rows_there.index(W), {phase})")
+        return [*lines, *self.persistent_loop([*inside, *body]), "", ""]
 
     def _kernel(self, names: Sequence[str], maps: Sequence[str]) -> list[str]:
         """Buffers, barriers, and who does what."""
@@ -528,7 +529,7 @@ class GluonSums(GluonProgram):
         both, readers = len(WARPGROUPS), 1 if self.crossing is None else 2
         barriers = (("rows_there", both, 1), ("there", plan.buffers, full),
                     ("free", plan.buffers, both), ("rows_free", both, readers))  # fmt: skip
-        for one_barrier in barriers if self.walks else barriers[:-1]:
+        for one_barrier in barriers if self.is_persistent else barriers[:-1]:
             lines += self.barrier(*one_barrier)
         lines += [] if self.crossing is None else self.crossing.memory(self)
         consumers = ", ".join([f"(consume, ({given}{more}, {w}))" for w in WARPGROUPS])

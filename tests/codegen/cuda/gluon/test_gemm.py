@@ -63,6 +63,17 @@ def test_what_it_cannot_do_is_left_to_tl_dot(build: Any, inputs: Any) -> None:
     assert all(launch.language == "triton" for launch in launches(build, inputs))
 
 
+def test_only_epilogues_whose_results_have_16_bits_are_contracted_into_fmas() -> None:
+    table = replace(ONE_TILE, gluon_contracted=True)
+    for name, is_contracted in (("residual", True), ("wide", False)):
+        one = product(name)
+        (launch,) = launches(one, one.inputs(2048, 2048, 1024), table)
+        (plain,) = launches(one, one.inputs(2048, 2048, 1024), ONE_TILE)
+        assert launch.language == "gluon" and launch.contracted == is_contracted
+        assert launch.guarded().contracted == is_contracted and not plain.contracted
+        assert (launch.key == plain.key) != is_contracted
+
+
 def test_sizes_are_no_part_of_the_text() -> None:
     one = product("residual")
     first, second = (

@@ -102,13 +102,13 @@ def test_arrays_of_a_check_are_those_of_their_slots() -> None:
 
 
 def test_programs_may_walk_tiles_in_pairs_of_much_and_little_to_do() -> None:
-    walking = replace(GLUON, gluon_persistent=True)
-    launch = launch_of(gradient("keys_of_causal"), 4, 16, 1024, 1024, 64, table=walking)
-    assert launch.grid == walking.processors
+    persistent = replace(GLUON, gluon_persistent=True)
+    launch = launch_of(gradient("keys_of_causal"), 4, 16, 1024, 1024, 64, table=persistent)
+    assert launch.grid == persistent.processors
     assert launch.text.count("for tile in range(pair, gl.minimum(pair + 2, n0)):") == 2
-    plain = launch_of(gradient("keys_of_plain"), 4, 16, 1024, 1024, 64, table=walking).text
+    plain = launch_of(gradient("keys_of_plain"), 4, 16, 1024, 1024, 64, table=persistent).text
     assert plain.count("for tile in range(pair, gl.minimum(pair + 1, n0)):") == 2
-    few = launch_of(gradient("keys_of_plain"), 1, 12, 1024, 1024, 64, table=walking)
+    few = launch_of(gradient("keys_of_plain"), 1, 12, 1024, 1024, 64, table=persistent)
     assert few.grid == 96 and "for tile" not in few.text
 
 
