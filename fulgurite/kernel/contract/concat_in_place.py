@@ -81,6 +81,7 @@ class _Joining:
         for place in item.reads:
             self.slots[place] = self.slots[whole]
             self.joined.append((place, whole))
+        self.fixed.add(whole)  # its parts are where they are
 
     def storing(self, joint: Item, parts: Sequence[Part]) -> dict[int, Kernel] | None:
         """The kernels of parts, storing at their places; None if one cannot."""
