@@ -43,7 +43,7 @@ from fulgurite.runtime.host.evaluate import settle
 from .graph import EXACTLY, Graph
 
 _ONCE = frozenset({"add", "sub", "mul", "div", "sqrt", "cast"})  # others within 8 units
-DIGAMMA_TERMS = 4.0  # as large as what it is the difference of
+GAMMA_TERMS = 4.0  # as large as what lgamma and digamma are differences of
 GRID = {float16: 11, bfloat16: 8, float32: 24, float64: 53, complex64: 24, complex128: 53}
 
 Bounded = tuple[Array, Array]
@@ -113,10 +113,8 @@ def _rounded_error(node: Node, value: Array, error: Array) -> Array:
     units *= 4 if node.dtype.kind == "c" else 1
     limit, smallest, unit = _grid(node.dtype)
     size = np.abs(value) + error
-    if (
-        name == "polygamma" and node.arg == 0
-    ):  # a logarithm of 12 and more less a sum: it may cancel
-        size = np.maximum(size, DIGAMMA_TERMS)
+    if name == "lgamma" or (name == "polygamma" and node.arg == 0):  # logarithms that may cancel
+        size = np.maximum(size, GAMMA_TERMS)
     error = np.where(np.isfinite(value), error + units * (unit * size + smallest), error)
     return np.where(np.isfinite(value) & (size > limit), np.inf, error)
 

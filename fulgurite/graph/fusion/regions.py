@@ -11,7 +11,7 @@ they could inline, so equal regions are one; nothing depends on the order of set
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import field, replace
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.ops.leaf import PARAM
 from ..ir.kernel import Cut, Extractor, in_laws
-from ..ir.queries import elements
+from ..ir.queries import elements, walk
 from . import KINDS
 from .budget import BUDGET, FusionBudget
 from .build_schedule import Segment
@@ -335,20 +335,9 @@ class Regions:
         maker = {node: entry for entry in (*plain, *fused) for node in entry.outputs}
         ends = [maker[node] for node in self.graph.roots if node in maker]
         ends += [entry for entry in plain if not self.graph.has_readers(entry.place)]
-        needed = sorted(_needed(ends, maker), key=lambda e: (e.place, e.rank))
+        entries = walk(ends, lambda entry: [maker[n] for n in entry.reads if n in maker])
+        needed = sorted(entries, key=lambda entry: (entry.place, entry.rank))
         return _ordered(needed, maker)
-
-
-def _needed(ends: Iterable[_Entry], maker: Mapping[Node, _Entry]) -> list[_Entry]:
-    """Entries, and all that they need."""
-    found: dict[int, _Entry] = {}
-    stack = list(ends)
-    while stack:
-        entry = stack.pop()
-        if id(entry) not in found:
-            found[id(entry)] = entry
-            stack.extend([maker[n] for n in entry.reads if n in maker])
-    return list(found.values())
 
 
 class _Entry:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from ...core.cache import Cache
 from ...core.lazy_dataclass import dataclass
-from ...core.node import Node
+from ...core.node import Node, backward_slice
 from ...core.ops.elementwise import EXP, EXP2
 from ..ir.kernel import Cut, Kernel
 from .budget import BUDGET, FusionBudget
@@ -297,13 +297,7 @@ class RegionSearch:
 
     def below(self, nodes: Iterable[Node]) -> set[Node]:
         """What is reached from some nodes before anything else that is stored, and that."""
-        found, stack = set[Node](), [s for n in nodes for s in n.src]
-        while stack:
-            node = stack.pop()
-            if node not in found:
-                found.add(node)
-                stack.extend(() if node in self.regions.stored else node.src)
-        return found
+        return backward_slice([s for n in nodes for s in n.src], self.regions.stored.__contains__)
 
     def ends(self, producers: Sequence[Producer]) -> tuple[list[Node], set[Node]]:
         """What the region must make, and what it finds made."""

@@ -42,9 +42,8 @@ from ..ir.bit_stability import (
     is_unstable,
     stable_sources,
     value_sources,
-    walk,
 )
-from ..ir.queries import unmoved
+from ..ir.queries import unmoved, walk
 from ..ir.sum_product import same_axes
 
 Axis: TypeAlias = "tuple[object, ...]"  # where along an axis: ("axis", i) of what reads it, ...

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ...core.node import Node
 from ...core.ops.movement import PERMUTE, RESHAPE
 from ..ir.kernel import Extractor
+from ..ir.queries import walk
 from . import KINDS
 from .build_schedule import Partition, Segment
 from .segments import memory_of
@@ -59,16 +60,7 @@ def _uses(value: Node, outputs: list[Node], memory: frozenset[Node]) -> Iterator
 
 def inside(outputs: list[Node], memory: frozenset[Node]) -> list[Node]:
     """What a kernel computes, sources first."""
-    found: dict[Node, None] = {}
-    stack = [*outputs]
-    while stack:
-        node = stack[-1]
-        pending = [s for s in node.src if s not in found and s not in memory]
-        if pending and node not in found:
-            stack += pending
-        else:
-            found[stack.pop()] = None
-    return [*found]
+    return walk(outputs, lambda node: node.src, memory)
 
 
 def _merges(node: Node) -> bool:

@@ -8,7 +8,7 @@ computation, or nothing equals its own maximum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from ...core.node import Node
 from ...core.ops.effect import AFTER, CONTIGUOUS, COPY, DETACH, REMAT, UNWATCH, WATCH
@@ -18,7 +18,7 @@ from ...core.ops.movement import UNWINDOW
 from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
-from .queries import is_contraction
+from .queries import is_contraction, walk
 
 IDENTITY = (CONTIGUOUS, AFTER, REMAT, VIEW, WATCH, UNWATCH, DETACH, COPY)  # the value of a source
 EXTREMES = ("max", "min")  # the reductions and scans that choose
@@ -44,24 +44,6 @@ def is_unstable(node: Node) -> bool:
     if op in (REDUCE, SCAN, UNWINDOW):
         return node.dtype.is_inexact and (op is UNWINDOW or node.arg[0] not in EXTREMES)
     return True
-
-
-def walk(
-    roots: Iterable[Node], sources: Callable[[Node], Sequence[Node]], ends: Collection[Node] = ()
-) -> list[Node]:
-    """The nodes from roots down to where a walk ends, sources first."""
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(node, False) for node in roots]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node not in seen and node not in ends:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend([(s, False) for s in sources(node) if s not in seen])
-    return order
 
 
 def value_sources(node: Node) -> tuple[Node, ...]:

@@ -72,6 +72,7 @@ Request: TypeAlias = tuple[Node, Index, tuple[Condition, ...]]
 Lowering: TypeAlias = Generator[Request, Node, Node]
 AxisName: TypeAlias = tuple[object, ...]
 
+ROOM = "room"  # argument of a CONTIGUOUS: what it is padded by is not stored
 _MOVED: Any = object()  # waits for its source's value, which is its own
 
 
@@ -161,13 +162,17 @@ class _Place:
 
 
 def layout_of(root: Node) -> list[Node]:
-    """The moves that lay out a stored value as an output, the last one first; of others none."""
+    """The moves that lay out a stored value as an output, the last one first; of others none.
+
+    Padding is room that nobody reads only where a pass says so; else its zeros are stored.
+    """
     moves: list[Node] = []
     node = root
     while node.op is PERMUTE or node.op is PAD or node.op is RESHAPE:
         moves.append(node)
         node = node.src[0]
-    return moves if node.op is CONTIGUOUS else []
+    has_room = any([move.op is PAD for move in moves])
+    return moves if node.op is CONTIGUOUS and (node.arg == ROOM or not has_room) else []
 
 
 class _Lower:

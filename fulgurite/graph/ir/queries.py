@@ -8,8 +8,9 @@ number computed from axes is, what is nearest under a root, and bytes that are o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from ...core.dtype import decode, uint8
 from ...core.node import Node, Shape, readers_of, toposort
@@ -20,6 +21,8 @@ from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, UNWINDOW
 from ...core.shape import upper
 from .affine import ZERO, Affine, Bound, add, axes_of, bounds, number, scale
+
+T = TypeVar("T", bound=Hashable)
 
 
 @lru_cache(maxsize=4096)
@@ -96,6 +99,24 @@ def sums_products(body: Node) -> bool:
     """True if a kernel has one reduction, a sum over a product: it may be a GEMM."""
     folds = [n for n in toposort([body]) if n.op is FOLD]
     return len(folds) == 1 and folds[0].arg[0] == "add" and folds[0].src[0].op is MUL
+
+
+def walk(
+    roots: Iterable[T], sources: Callable[[T], Iterable[T]], ends: Collection[T] = ()
+) -> list[T]:
+    """What is met from roots down to where a walk ends, sources first; the last root begins."""
+    seen: set[T] = set()
+    order: list[T] = []
+    stack = [(root, False) for root in roots]
+    while stack:
+        top, done = stack.pop()
+        if done:
+            order.append(top)
+        elif top not in seen and top not in ends:
+            seen.add(top)
+            stack.append((top, True))
+            stack.extend([(s, False) for s in sources(top) if s not in seen])
+    return order
 
 
 def nearest(root: Node, wanted: Callable[[Node], bool]) -> list[Node]:

@@ -9,7 +9,7 @@ the input later, and every load of it is at the very index of the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node, toposort
@@ -20,6 +20,7 @@ from ..ir.affine import axes_of
 from ..ir.kernel import Item, Kernel, Schedule, Slot
 from ..ir.kernel_kind import KernelKind
 from ..ir.lower import layout_of
+from ..ir.queries import elements
 from ..ir.reshape_groups import CannotLower
 
 IN_PLACE = (KernelKind.MAP, KernelKind.REDUCE)  # whose elements are stored behind their loads
@@ -43,10 +44,7 @@ class Layout(NamedTuple):
 
 def slot_bytes(slot: Slot) -> int:
     """Bytes laid out for a value: variable sizes count at their upper bound."""
-    count = slot.dtype.itemsize
-    for n in slot.shape:
-        count *= n if isinstance(n, int) else upper(n)
-    return count
+    return elements(slot.shape) * slot.dtype.itemsize
 
 
 def plan_memory(schedule: Schedule, align: int) -> Layout:
@@ -68,7 +66,7 @@ def plan_memory(schedule: Schedule, align: int) -> Layout:
     sizes = {slot: _aligned(schedule, slot, align) for slot in born}
     lives = _live_ranges(kept, owner, born, dies, sizes)
     offsets, top = _place(lives)
-    found = {slot: offsets[_root(owner, slot)] for slot in kept}
+    found = {slot: offsets[root_of(owner, slot)] for slot in kept}
     live = _most_alive(lives, len(schedule.items))
     inputs = [s for s in schedule.slots[: schedule.inputs] if s is not None]
     made = outputs - set(dict(schedule.aliases))
@@ -127,7 +125,8 @@ def _aligned(schedule: Schedule, slot: int, align: int) -> int:
 Life = tuple[int, int, int, int]  # slot, first item, last item, bytes
 
 
-def _root(owner: dict[int, int], slot: int) -> int:
+def root_of(owner: Mapping[int, int], slot: int) -> int:
+    """Whose memory a slot is in, by way of others."""
     while slot in owner:
         slot = owner[slot]
     return slot
@@ -144,7 +143,7 @@ def _live_ranges(
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for slot in kept:
-        root = _root(owner, slot)
+        root = root_of(owner, slot)
         first[root] = min(first.get(root, born[slot]), born[slot])
         last[root] = max(last.get(root, dies[slot]), dies[slot])
     return [(root, first[root], last[root], sizes[root]) for root in first]

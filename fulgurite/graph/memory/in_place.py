@@ -38,7 +38,7 @@ from ..ir.kernel_kind import KernelKind
 from ..ir.lower import IndexKernel, lower, lower_kernel
 from ..ir.reshape_groups import CannotLower
 from ..tables import GRAPH
-from .arena import replaceable
+from .arena import replaceable, root_of
 
 
 class Append(NamedTuple):
@@ -496,14 +496,8 @@ def _ordered(
             return owner[slots[0]]
         del aliases[free[0]]
     kept = [item for item in order if not _stores_back(item, aliases)]
-    memory = [(slot, _root(aliases, slot)) for slot in aliases]
+    memory = [(slot, root_of(aliases, slot)) for slot in aliases]
     return found._replace(items=tuple(kept), aliases=tuple(sorted(memory)))
-
-
-def _root(aliases: dict[int, int], slot: int) -> int:
-    while slot in aliases:
-        slot = aliases[slot]
-    return slot
 
 
 class _Links(NamedTuple):

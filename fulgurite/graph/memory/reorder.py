@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from ...core.shape import upper
 from ..ir.kernel import Item, Schedule, Slot
 from ..tables import GRAPH
+from .arena import slot_bytes
 
 
 def reorder(schedule: Schedule) -> Schedule:
@@ -90,7 +90,4 @@ class _Order:
     def bytes(self, number: int) -> int:
         slot = self.slots[number]
         assert slot is not None
-        count = slot.dtype.itemsize
-        for n in slot.shape:
-            count *= upper(n)
-        return count
+        return slot_bytes(slot)

@@ -20,7 +20,7 @@ from ...core.ops.movement import EXPAND
 from ...core.rewriting.substitute import substitute
 from ...core.symbolic.sym import choosing
 from ..ir.limits import LIMITS
-from ..ir.queries import elements, is_contraction
+from ..ir.queries import elements, is_contraction, walk
 from ..ir.sum_product import OPENED, Expansion
 
 
@@ -95,11 +95,10 @@ def _read_by(value: Node, either: bool = False) -> set[Node]:
 
 def _below(value: Node, opened: Sequence[Op]) -> set[Node]:
     """What a value is made of through some ops; conditions are not values."""
-    stack, seen = [value], {value}
-    while stack:
-        node = stack.pop()
-        sources = node.src[1:] if node.op is WHERE else node.src
-        new = [s for s in sources if s not in seen] if node.op in opened else []
-        stack += new
-        seen.update(new)
-    return seen
+
+    def sources(node: Node) -> tuple[Node, ...]:
+        if node.op not in opened:
+            return ()
+        return node.src[1:] if node.op is WHERE else node.src
+
+    return set(walk([value], sources))

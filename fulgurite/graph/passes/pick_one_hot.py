@@ -88,20 +88,20 @@ def _place(condition: Node, axis: int) -> Node | None:
 
 
 def _counts(number: Node, axis: int) -> bool:
-    """True of the number of each element along an axis."""
-    while number.op is not IOTA:
-        if number.op is CAST:
-            kept = number.dtype.kind == "i" and number.dtype.bits >= 32
-        elif number.op is RESHAPE:  # of one axis
+    """True of the number of each element along an axis, of a dtype that has the axis' size too."""
+    count = number.shape[axis]
+    while isinstance(count, int) and number.dtype.kind == "i" and count <= number.dtype.limits[1]:
+        if number.op is IOTA:
+            return bool(number.arg[0] == axis)
+        if number.op is RESHAPE:  # of one axis
             long = [d for d, n in enumerate(number.src[0].shape) if n != 1]
-            kept = len(long) == 1 and number.src[0].shape[long[0]] == number.shape[axis]
-            axis = long[0] if kept else axis
-        else:
-            kept = number.op is EXPAND and number.src[0].shape[axis] == number.shape[axis]
-        if not kept:
-            return False
+            axis = long[0] if len(long) == 1 else axis
+        elif number.op is not CAST and number.op is not EXPAND:
+            break
         number = number.src[0]
-    return bool(number.arg[0] == axis)
+        if number.shape[axis] != count:
+            break
+    return False
 
 
 def _once(value: Node, axis: int) -> Node | None:

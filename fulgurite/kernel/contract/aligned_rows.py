@@ -15,6 +15,7 @@ from ...core.ops.leaf import PARAM, param
 from ...core.ops.movement import pad, reshape, shrink
 from ...graph.ir.kernel import Item, Schedule, Slot
 from ...graph.ir.kernel_kind import KernelKind
+from ...graph.ir.lower import ROOM
 from .channels_last import Sizes, laid_out, slots_between
 
 UNIT = 32 // float16.itemsize  # compilers of kernels know strides as multiples of it, or not at all
@@ -76,5 +77,5 @@ def _read(node: Node, shape: Sizes) -> Node:
 def _written(root: Node, shape: Sizes) -> Node:
     """A result with room behind its rows."""
     room = _room(shape)[-1] - shape[-1]
-    stored = CONTIGUOUS(reshape(root, shape))
+    stored = CONTIGUOUS(reshape(root, shape), arg=ROOM)
     return pad(stored, [(0, room if d == len(shape) - 1 else 0) for d in range(len(shape))])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.symbolic.sym import choosing
-from ...graph.ir.affine import Affine
+from ...graph.ir.queries import walk
 from ..transform.merge_axes import Line as Line  # part of this module's names as well
 
 
@@ -57,27 +57,7 @@ def ordered(axes: frozenset[int], steps: dict[int, int]) -> tuple[int, ...]:
 
 def reached(roots: Sequence[Node], stops: Collection[Node | None]) -> list[Node]:
     """The nodes under some roots, sources first, without what is below `stops`."""
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if node not in stops:
-                stack.extend((s, False) for s in reversed(node.src))
-    return order
-
-
-def collect(index: Affine, found: list[dict[int, int]]) -> None:
-    """The steps of the axes of an index, and of those that it divides."""
-    found.append({atom: step for atom, step in index[1] if isinstance(atom, int)})
-    for atom, _ in index[1]:
-        if isinstance(atom, tuple):
-            collect(atom[1], found)
+    return walk(reversed(roots), lambda node: () if node in stops else node.src[::-1])
 
 
 def line_of(

@@ -27,6 +27,7 @@ from ...core.ops.movement import PAD, PERMUTE, RESHAPE, pad, pairs, permute, res
 from ...core.rewriting.substitute import substitute
 from ...graph.ir.kernel import Item, Kernel, Schedule
 from ...graph.ir.kernel_kind import KernelKind
+from ...graph.ir.lower import ROOM
 from .aligned_rows import UNIT
 
 _STORES = (KernelKind.MAP, KernelKind.REDUCE, KernelKind.FOLD)  # wherever they are told to
@@ -81,6 +82,7 @@ class _Joining:
         for place in item.reads:
             self.slots[place] = self.slots[whole]
             self.joined.append((place, whole))
+        self.fixed.add(whole)  # its parts are where they are
 
     def storing(self, joint: Item, parts: Sequence[Part]) -> dict[int, Kernel] | None:
         """The kernels of parts, storing at their places; None if one cannot."""
@@ -215,7 +217,9 @@ def _storing(kernel: Kernel, outputs: Mapping[int, Part], plan: Plan) -> Kernel 
     if kernel.kind not in _STORES:
         return None
     roots = [
-        _placed(reshape(CONTIGUOUS(root), outputs[n].shape), outputs[n]) if n in outputs else root
+        root
+        if n not in outputs
+        else _placed(reshape(CONTIGUOUS(root, arg=ROOM), outputs[n].shape), outputs[n])
         for n, root in enumerate(kernel.body.src)
     ]
     new = Kernel(kernel.kind, SINK(*roots), kernel.inputs)

@@ -22,7 +22,8 @@ from ...core.ops.leaf import SINK
 from ...core.symbolic.sym import varies
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices
-from .analysis import Line, Part, collect, line_of, ordered, reached, steps_of
+from ..transform.merge_axes import collect
+from .analysis import Line, Part, line_of, ordered, reached, steps_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

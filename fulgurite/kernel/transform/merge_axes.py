@@ -44,7 +44,7 @@ def _mergeable(kernel: IndexKernel) -> tuple[int, int] | None:
     fixed: set[int] = set()
     for node in order:
         for index in indices(node):
-            _collect(index, steps)
+            collect(index, steps)
         if node.op is FOLD:
             together.append(frozenset(node.arg[1]))
         elif node.op is STORE:
@@ -61,11 +61,12 @@ def _mergeable(kernel: IndexKernel) -> tuple[int, int] | None:
     return None
 
 
-def _collect(index: Affine, steps: list[dict[int, int]]) -> None:
+def collect(index: Affine, steps: list[dict[int, int]]) -> None:
+    """The steps of the axes of an index, and of those that it divides."""
     steps.append({atom: c for atom, c in index[1] if isinstance(atom, int)})
     for atom, _ in index[1]:
         if isinstance(atom, tuple):
-            _collect(atom[1], steps)
+            collect(atom[1], steps)
 
 
 def _merge_pair(kernel: IndexKernel, a: int, b: int) -> IndexKernel:

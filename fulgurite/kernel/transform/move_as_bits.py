@@ -18,6 +18,7 @@ from ...core.ops.elementwise import BITCAST, WHERE
 from ...core.ops.index import LOAD, STORE
 from ...core.ops.leaf import CONST
 from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import walk
 
 
 def move_as_bits(
@@ -30,8 +31,11 @@ def move_as_bits(
     casts = [n for n in order if n.op is BITCAST and n.src[0] in moved]
     if not stores and not casts:
         return kernel, tuple(dtypes)
-    chain = [n for reader in (*stores, *casts) for n in _chain(reader.src[0], moved)]
-    params = {n.arg[0] for n in chain if n.op is LOAD}
+    chosen = walk(  # what moved values are chosen from, and they
+        [reader.src[0] for reader in (*stores, *casts)],
+        lambda n: [s for s in n.src if s in moved] if n.op in (WHERE, BITCAST) else (),
+    )
+    params = {n.arg[0] for n in chosen if n.op is LOAD}
     kinds = list(dtypes)
     for number in (*params, *[store.arg[0] for store in stores]):
         kinds[number] = unsigned(dtypes[number])
@@ -63,17 +67,6 @@ def _plain_stores(order: Sequence[Node], moved: set[Node]) -> list[Node]:
 def unsigned(dtype: DType) -> DType:
     """The whole numbers of a small float's width."""
     return {8: uint8, 16: uint16}[dtype.bits]
-
-
-def _chain(node: Node, moved: set[Node]) -> list[Node]:
-    """The moved values that a moved value is chosen from, itself included."""
-    found, stack = [], [node]
-    while stack:
-        current = stack.pop()
-        found.append(current)
-        if current.op is WHERE or current.op is BITCAST:
-            stack.extend(s for s in current.src if s in moved)
-    return found
 
 
 class _Bits:

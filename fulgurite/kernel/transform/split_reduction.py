@@ -29,7 +29,7 @@ from ...core.symbolic.sym import varies
 from ...graph.ir.affine import Affine
 from ...graph.ir.bodies import each_fold, rename_axes, replaced
 from ...graph.ir.lower import IndexKernel
-from ...graph.ir.queries import free_axes, nearest
+from ...graph.ir.queries import free_axes, nearest, walk
 from .tables import SplitTable
 from .vector_axis import Free, grid_axes, vector_axis
 
@@ -124,13 +124,7 @@ def _enough(kernel: IndexKernel, long: Sequence[Node], free: Free, table: SplitT
     inside = {
         n for fold in long for n in fold.slice if n is not fold and free[n] >= set(fold.arg[1])
     }  # fmt: skip
-    seen: dict[Node, None] = {}
-    stack = list(kernel.body.src)
-    while stack:
-        node = stack.pop()
-        if node not in seen and node not in long:
-            seen[node] = None
-            stack += node.src
+    seen = walk(kernel.body.src, lambda node: node.src, long)
     twice = sum([n.op.cost for n in seen if n in inside]) > table.costly
     return table.enough // 4 if twice else table.enough
 

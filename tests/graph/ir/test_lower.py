@@ -13,8 +13,9 @@ import pytest
 import fulgurite as fg
 from fulgurite.core import build
 from fulgurite.core.dtype import DType, float32, float64, int32, uint8
-from fulgurite.core.node import Node, constant, constant_like, toposort
+from fulgurite.core.node import Node, Size, constant, constant_like, toposort
 from fulgurite.core.op import Array
+from fulgurite.core.ops.effect import CONTIGUOUS
 from fulgurite.core.ops.elementwise import (
     ADD,
     AND,
@@ -33,12 +34,13 @@ from fulgurite.core.ops.elementwise import (
 )
 from fulgurite.core.ops.index import FOLD, GUARD, LOAD, STORE, VALID
 from fulgurite.core.ops.leaf import BUFFER, SINK, new_buffer, param
+from fulgurite.core.ops.movement import pad
 from fulgurite.core.rewriting.substitute import substitute
 from fulgurite.core.text import show
 from fulgurite.graph.ir.affine import axes_of
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
-from fulgurite.graph.ir.lower import IndexKernel, lower
+from fulgurite.graph.ir.lower import ROOM, IndexKernel, lower
 from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
@@ -605,3 +607,33 @@ def test_a_kernel_without_index_notation_keeps_no_result_alive() -> None:
     del lazy
     gc.collect()
     assert node() is None and made() is None
+
+
+def test_zeros_around_a_stored_value_are_stored_unless_a_pass_says_that_they_are_room() -> None:
+    x = param(0, (2, 3), float32, None)
+
+    def stored(value: Node) -> list[Size]:
+        padded = pad(pad(value, [(0, 1), (0, 0)]), [(2, 0), (0, 0)])
+        return list(lower(SINK(padded), 1).axes)
+
+    assert stored(CONTIGUOUS(x)) == [5, 3]
+    assert stored(CONTIGUOUS(x, arg=ROOM)) == [2, 3]
+
+
+def test_a_padded_result_beside_a_sum_of_what_is_padded_has_its_zeros() -> None:
+    fuzz.replay(
+        """
+        %0 = param(0, (2, 3), 'reference') : float64[2, 3]
+        %1 = reduce('add', (1,)) %0 : float64[2, 1]
+        %2 = const 1.0 : float64[2, 1]
+        %3 = add %1 %2 : float64[2, 1]
+        %4 = contiguous %3 : float64[2, 1]
+        %5 = pad(0, 3, 0, 0) %4 : float64[5, 1]
+        %6 = reduce('add', (1,)) %5 : float64[5, 1]
+        %7 = contiguous %6 : float64[5, 1]
+        %8 = pad(1, 0, 0, 0) %5 : float64[6, 1]
+        return %7, %8
+        """,
+        [[1, 2, 3, 4, 5, 6]],
+        exact=True,
+    )

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.dtype import float64, int8
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.elementwise import NEG, WHERE
+from fulgurite.core.ops.leaf import iota
 from fulgurite.core.ops.reduce import REDUCE
+from fulgurite.tensor import wrap
 
 VALUES = np.array([1.5, -0.0, 0.0, np.inf, -np.inf, np.nan, -3.0, 1e-45], np.float32)
 
@@ -62,3 +65,21 @@ def test_other_sums_are_left_alone() -> None:
     assert folds(fg.where(hit, x, 0.0).sum(axis=1)) == 1  # a gather: values vary along the row
     assert folds(fg.where(hit, x[:, :1], 1.0).sum(axis=1)) == 1  # the others count
     assert folds(fg.where(hit, x[:, :1], 0.0).max(axis=1)) == 1
+
+
+@pytest.mark.parametrize("count", [128, 300])
+def test_numbers_of_a_dtype_that_ends_before_the_row_are_left_alone(count: int) -> None:
+    number = wrap(iota((1, count), 1, int8))
+    hit = number == fg.Tensor(np.array([1, 44, -1, 127], np.int8))[:, None]
+    found = fg.where(hit, fg.Tensor(VALUES[:4])[:, None], 0.0).sum(axis=1)
+    assert folds(found) == 1
+    numbers = np.arange(count).astype(np.int8)
+    rows = np.where(numbers == np.array([1, 44, -1, 127])[:, None], VALUES[:4, None], 0)
+    np.testing.assert_array_equal(found.numpy(), rows.sum(axis=1, dtype=np.float32))
+
+
+def test_a_fraction_is_the_number_of_no_element() -> None:
+    hit = wrap(iota((1, 7), 1, float64)) == fg.Tensor(np.array([[1.5], [2.0]]))
+    values = fg.where(hit, fg.Tensor(np.array([[3], [4]], np.float32)), 0.0).sum(axis=1)
+    assert folds(values) == 1
+    np.testing.assert_array_equal(values.numpy(), [0, 4])

@@ -20,6 +20,7 @@ from fulgurite.graph.memory.arena import bytes_moved, plan_memory
 from fulgurite.kernel.contract.concat_in_place import parts_of
 from fulgurite.runtime import pipeline
 from fulgurite.runtime.cache.plan_io import dump, load_plan
+from fulgurite.runtime.device import get_device
 from fulgurite.runtime.incremental import Incremental
 from fulgurite.runtime.pipeline import Context, schedule_of
 from fulgurite.runtime.plan import without_joints
@@ -138,3 +139,29 @@ def test_a_joint_is_a_sum_of_parts_side_by_side_along_one_axis() -> None:
         twice = padded(a, (0, 0), (0, 3), (0, 0)) + padded(a, (0, 0), (3, 0), (0, 0))
         assert not parts_of(kernel_of(twice))  # one value at two places
         assert all([node.op.name for node in toposort([joined.node])])
+
+
+def test_an_array_of_joined_parts_is_no_part_of_another_one() -> None:
+    first, second, third = (
+        fg.Tensor(np.full((rows, 32), rows, np.float32), device="reference").realize()
+        for rows in (4, 5, 6)
+    )
+    stored = [(x + 1).contiguous() for x in (first, second, third)]
+    inner = (fg.pad(stored[0], ((0, 5), (0, 0))) + fg.pad(stored[1], ((4, 0), (0, 0)))).contiguous()
+    outer = (fg.pad(stored[2], ((0, 9), (0, 0))) + fg.pad(inner, ((6, 0), (0, 0)))).contiguous()
+    product = outer @ fg.permute_dims(outer, (1, 0))
+    with fg.config(device="reference", tier="native"):
+        normal = normalize([product.node])
+        graph = restore(normal.structure, normal.constants, {}, normal.nodes)
+        context = Context(current(), "reference", len(normal.buffers), joins=True)
+        plan, _ = pipeline.planned(graph, context)
+    joined = plan.schedule.joined
+    assert len(joined) == 2 and {part for part, _ in joined}.isdisjoint(dict(joined).values())
+    device = get_device("reference")
+    inputs = [normal.buffers.index(x.node) for x in (first, second, third)]
+    arrays = [np.full((rows, 32), rows, np.float32) for rows in (4, 5, 6)]
+    given = [device.from_host(arrays[inputs.index(n)]) for n in range(3)]
+    (result,) = plan.run(given, normal.values, poison=True)
+    want = np.concatenate([arrays[2], arrays[0], arrays[1]]) + 1
+    got = device.to_host(result, (15, 15), product.dtype)
+    np.testing.assert_array_equal(got, want @ want.T)

@@ -19,7 +19,7 @@ from ....kernel.contract.summation import ORDER
 from ..tiling import CORES, GEMM
 from .geometry import Geometry
 from .plan import Gemm, GemmKind
-from .tile_sizes import Tiles, is_read_in_place
+from .tile_sizes import Tiles, is_read_in_place, up
 
 Weight = Callable[[Operand], float]  # instructions of a vector of an operand that is packed
 Sweep = Callable[[Gemm, int, int], float]  # instructions of some rows of it and columns
@@ -53,7 +53,7 @@ def lower(gemm: Gemm, found: Tiles) -> list[Tiles]:
     blocks = gemm.registers.direct_blocks("near")
     step = blocks[0][0] if blocks else found.rows
     parts = range(2, -(-gemm.rows // step) + 1) if gemm.rows > GEMM.few_rows else ()
-    rows = {min(found.rows, _up(-(-gemm.rows // count), step)) for count in parts}
+    rows = {min(found.rows, up(-(-gemm.rows // count), step)) for count in parts}
     return [found, *[replace(found, rows=tall) for tall in sorted(rows, reverse=True)]]
 
 
@@ -166,8 +166,8 @@ class Model:
     def size(self, down: int, across: int) -> tuple[int, int]:
         """Rows and columns of a tile of a grid."""
         p, step = self.p, self.registers.height if self.registers.has_tiles else 1
-        tall = _up(-(-p.rows // down), step)
-        return max(tall, min(p.rows, CORES.least_rows)), _up(-(-p.columns // across), self.step)
+        tall = up(-(-p.rows // down), step)
+        return max(tall, min(p.rows, CORES.least_rows)), up(-(-p.columns // across), self.step)
 
     @cached_property
     def step(self) -> int:
@@ -175,7 +175,7 @@ class Model:
         if self.gemm.kind is GemmKind.GEMV_DOT or self.gemm.kind is GemmKind.SKINNY:
             return GEMM.gemv_unroll
         if self.gemm.kind is GemmKind.GEMV_AXPY:
-            return _up(GEMM.gemv_least_columns, self.registers.panel)
+            return up(GEMM.gemv_least_columns, self.registers.panel)
         return self.registers.width if self.is_stretched else self.registers.panel
 
     @cached_property
@@ -188,7 +188,7 @@ class Model:
         found = self.found
         for right in self.rights(tall):
             for left in self.lefts:
-                columns = _up(wide, self.registers.panel) if right == "shared" else wide
+                columns = up(wide, self.registers.panel) if right == "shared" else wide
                 tiles = replace(found, left=left, right=right, rows=tall, columns=columns,
                                 column_tiles=0, k_chunks=chunks,
                                 by_blocks=chunks > found.k_chunks)  # fmt: skip
@@ -210,7 +210,7 @@ class Model:
         """The same with columns that are nearly equal in vectors."""
         count, panel = -(-self.p.columns // tiles.columns), self.registers.panel
         even = self.is_stretched and tiles.columns % panel and count > 1
-        whole = replace(tiles, columns=_up(tiles.columns, panel))
+        whole = replace(tiles, columns=up(tiles.columns, panel))
         return replace(whole, column_tiles=count) if even else whole
 
     @cached_property
@@ -250,7 +250,7 @@ class Model:
     def width(self, tiles: Tiles) -> int:
         """Columns of a tile."""
         count = tiles.column_tiles
-        return _up(-(-self.p.columns // count), self.registers.width) if count else tiles.columns
+        return up(-(-self.p.columns // count), self.registers.width) if count else tiles.columns
 
     def launch(self, unit: float, units: int) -> float:
         """Cycles of a launch of so many units."""
@@ -320,7 +320,3 @@ class Model:
                 found += count * high * max(r.height * each, CORES.latency_cycles)
                 found += count * max(rest * each, CORES.latency_cycles) if rest else 0.0
         return found
-
-
-def _up(size: int, step: int) -> int:
-    return -(-size // step) * step

@@ -105,10 +105,10 @@ class _Chooser:
         else:
             least = block.panel if self.right == "tile" else 2 * block.panel
             while wide > least and self.wants_smaller(tall, wide):
-                wide = _up(wide // 2, block.panel)
+                wide = up(wide // 2, block.panel)
             packs_again = self.right == "tile" and not p.k_major
             while not packs_again and tall > 2 * block.height and self.wants_smaller(tall, wide):
-                tall = _up(tall // 2, block.height)
+                tall = up(tall // 2, block.height)
         left = self.left
         if left == "tile" and wide < p.columns:  # several tiles would pack the same rows
             left = "dense" if p.dense[0] else "shared"
@@ -139,7 +139,7 @@ class _Chooser:
 
     @property
     def k_packed(self) -> int:
-        return min(self.k_block, _up(self.p.depth, self.block.lanes)) + self.block.lanes
+        return min(self.k_block, up(self.p.depth, self.block.lanes)) + self.block.lanes
 
     @cached_property
     def k_chunks(self) -> int:
@@ -175,7 +175,7 @@ class _Chooser:
             return "shared"
         if p.dense[1] and is_read_in_place(p):
             return "dense"
-        packed = p.batch * _up(p.columns, block.panel) * _up(p.depth, block.lanes) * block.bytes
+        packed = p.batch * up(p.columns, block.panel) * up(p.depth, block.lanes) * block.bytes
         if self.is_for_one_tile or packed > GEMM.packed_workspace_bytes or p.k_major:
             return "tile"
         return "shared"
@@ -200,7 +200,7 @@ class _Chooser:
         room = GEMM.tile_stack_bytes // block.bytes - 2 * block.lanes * k_packed
         sums = GEMM.tile_sums_bytes // block.bytes
         row = GEMM.tile_row_bytes // block.bytes // block.panel * block.panel
-        wide = min(row, _up(p.columns, block.panel))
+        wide = min(row, up(p.columns, block.panel))
         if right == "tile":
             most = room if outside and self.left != "tile" else room * 3 // 5
             wide = min(wide, max(block.panel, most // k_packed // block.panel * block.panel))
@@ -229,7 +229,7 @@ class _Chooser:
         if p.depth <= ORDER.block_steps // 4 and not self.has_whole_rows:
             sums = GEMM.shallow_tile_sums * (2 if self.right == "tile" else 1)
             whole = self.right == "tile" or p.rows * p.columns <= GEMM.shallow_tile_sums
-            high = sums // _up(p.columns, block.panel) // block.height * block.height
+            high = sums // up(p.columns, block.panel) // block.height * block.height
             tall = tall if whole else min(tall, max(2 * block.height, high))
             room = sums // min(p.rows, tall) // block.panel * block.panel
             wide = min(wide, max(block.panel, room))
@@ -294,7 +294,7 @@ def for_all_sizes(found: Tiles, p: TileProblem, is_vector: bool = False) -> Tile
     if varies(p.columns):
         changes["column_tiles"] = 0
     if varies(p.depth):
-        changes["k_packed"] = _up(found.k_block, p.block.lanes) + p.block.lanes
+        changes["k_packed"] = up(found.k_block, p.block.lanes) + p.block.lanes
         if found.k_chunks > 1:
             blocks = -(-p.depth // found.k_block)
             changes["k_chunks"] = in_chunks(blocks, -(-blocks // found.k_chunks))
@@ -320,18 +320,18 @@ def _gemv_tiles(p: TileProblem) -> Tiles:
     small = p.columns * p.depth <= ORDER.small_products
     each = ORDER.small_block_steps if small else ORDER.block_steps
     chunks = k_chunks(p.batch, 1, p.columns, p.depth, each) if p.split else 1
-    steps = _up(-(-p.depth // chunks), each)  # accumulators in float64 have no need of blocks
+    steps = up(-(-p.depth // chunks), each)  # accumulators in float64 have no need of blocks
     if not p.dense[0]:
         steps = min(steps, GEMM.gemv_packed_k_steps)
         blocks = -(-p.depth // steps)
         chunks = in_chunks(blocks, -(-blocks // chunks))
-    packed = min(steps, _up(p.depth, block.lanes)) + block.lanes
+    packed = min(steps, up(p.depth, block.lanes)) + block.lanes
     step = lcm(block.panel, GEMM.gemv_vectors * block.lanes)  # whole blocks of accumulators
     wide = _even(p.columns, GEMM.gemv_most_columns, block.panel)
     while wide > GEMM.gemv_least_columns and wide * p.depth >= 2 * ORDER.gemv_chunk_products:
         if chunks * p.tiles(1, wide) >= GEMM.busy_tiles // 2:
             break
-        wide = _up(wide // 2, step)
+        wide = up(wide // 2, step)
     left = "dense" if p.dense[0] else "tile" if wide >= p.columns else "shared"
     right = "shared" if p.prepacked else "dense"
     found = Tiles(left, right, 1, wide, steps, packed, p.in_place, chunks)
@@ -347,7 +347,7 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         most = GEMM.gemv_most_columns if p.in_place else GEMM.gemv_most_columns // 4
         wide = _even(p.columns, most, vectors)
         while wide > GEMM.gemv_least_columns and p.tiles(p.rows, wide) < GEMM.busy_tiles:
-            wide = _up(wide // 2, vectors)
+            wide = up(wide // 2, vectors)
         wide = wide if varies(p.columns) else _whole_runs(wide, run)
         return Tiles("dense", "direct", p.rows, wide, k_block, steps, p.in_place)
     tall = min(p.rows, _even(p.rows, GEMM.direct_tile_rows, height))
@@ -359,9 +359,9 @@ def direct_tiles(p: TileProblem, steps: int, k_block: int, height: int, run: int
         return large and p.tiles(tall, wide) < GEMM.busy_tiles
 
     while wide > columns and halve():
-        wide = _up(wide // 2, columns)
+        wide = up(wide // 2, columns)
     while tall > 2 * height and halve():
-        tall = _up(tall // 2, height)
+        tall = up(tall // 2, height)
     wide = _full_columns(p, tall, wide, run)
     return Tiles("dense", "direct", tall, wide, k_block, steps, p.in_place)
 
@@ -373,7 +373,7 @@ def window_tiles(p: TileProblem, run: int) -> Tiles | None:
     if found.left != "dense" or found.k_chunks > 1:
         return None
     rows = min(found.rows, GEMM.shallow_tile_sums // found.columns) // run * run
-    deep = _up(p.depth, p.block.lanes)
+    deep = up(p.depth, p.block.lanes)
     tiles = replace(found, left="windows", rows=max(run, rows), k_block=deep,
                     k_packed=deep + p.block.lanes)  # fmt: skip
     return tiles if tiles.fits(p.block) else None
@@ -385,7 +385,7 @@ def _full_columns(p: TileProblem, tall: int, wide: int, run: int) -> int:
     best, block = _whole_runs(wide, run), 2 * p.block.lanes
     for columns in range(run, wide + wide // 3 + 1, run):
         enough = columns <= wide or p.tiles(tall, columns) >= GEMM.busy_tiles
-        fewer = _up(columns, block) * best < _up(best, block) * columns
+        fewer = up(columns, block) * best < up(best, block) * columns
         if columns > wide // 2 and enough and fewer:
             best = columns
     return best
@@ -399,9 +399,10 @@ def _whole_runs(columns: int, run: int) -> int:
 def _even(size: int, most: int, step: int) -> int:
     """The size of tiles that are nearly equal."""
     if size <= most:
-        return _up(size, step)
-    return _up(-(-size // -(-size // most)), step)
+        return up(size, step)
+    return up(-(-size // -(-size // most)), step)
 
 
-def _up(size: int, step: int) -> int:
+def up(size: int, step: int) -> int:
+    """A size in whole steps."""
     return -(-size // step) * step

@@ -19,7 +19,7 @@ from ....core.ops.elementwise import DIV
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import SINK
 from ....core.symbolic.sym import varies
-from ....graph.ir.queries import combined_loads, free_axes
+from ....graph.ir.queries import combined_loads, free_axes, walk
 from ....graph.ir.reshape_groups import CannotLower
 from ....kernel.transform.split_reduction import Part
 from ....kernel.transform.vector_axis import grid_axes, vector_axis
@@ -460,19 +460,14 @@ class LoopNest:
 
     def cone(self, targets: Sequence[Node]) -> list[Node]:
         """What must be computed here for some nodes, sources first, stopping at what is known."""
-        order: list[Node] = []
-        seen: set[Node] = set()
-        stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(targets)]
-        while stack:
-            part, ready = stack.pop()
-            if ready:
-                order.append(part)
-            elif part not in seen and self.known(part) is None:
-                seen.add(part)
-                stack.append((part, True))
-                if part not in self.filled:
-                    stack.extend((s, False) for s in self.sources(part))
-        return order
+
+        def unknown(nodes: Sequence[Node]) -> list[Node]:
+            return [node for node in nodes if self.known(node) is None]
+
+        def sources(node: Node) -> list[Node]:
+            return [] if node in self.filled else unknown(self.sources(node))
+
+        return walk(unknown(targets[::-1]), sources)
 
     def sources(self, node: Node) -> tuple[Node, ...]:
         """What a node is computed from: nothing if one wide load stands for all of it."""
@@ -509,13 +504,5 @@ class LoopNest:
 
 def under(node: Node) -> list[Node]:
     """A node and what it is computed from, not going into folds."""
-    seen = {node: None}
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if current.op is not FOLD:
-            for source in current.src:
-                if source not in seen:
-                    seen[source] = None
-                    stack.append(source)
-    return [n for n in seen if n.op is not FOLD]
+    below = walk([node], lambda node: () if node.op is FOLD else node.src)
+    return [n for n in below if n.op is not FOLD]

@@ -28,6 +28,7 @@ from ....kernel.stream.roles import (
     is_along_n,
 )
 from ..gemm.microkernel import Registers
+from ..gemm.tile_sizes import up
 from ..target import Target
 from ..tiling import CPU, StreamTiling
 
@@ -136,9 +137,9 @@ class _OnePass:
         """Elements of a block: nearly equal ones, as a few elements leave units idle."""
         n, t = self.problem.n, self.t
         if self.lanes == "n":
-            return min(t.block_n_lanes // self.unit * self.unit, _up(n, self.block.lanes))
+            return min(t.block_n_lanes // self.unit * self.unit, up(n, self.block.lanes))
         blocks = max(1, round(n / t.block_n))
-        return min(_up(-(-n // blocks), self.unit), n)
+        return min(up(-(-n // blocks), self.unit), n)
 
     def first_rows(self) -> int:
         """Rows of a tile, before it is known whether that fits."""
@@ -146,7 +147,7 @@ class _OnePass:
         most = self.t.tile_m if self.contiguous else self.t.tile_m_packing
         if self.contiguous and self.problem.skips:  # all rows go as far as one of them
             most = 2 * panel if m > 16 * panel else panel
-        tall = min(_up(m, self.block.lanes), _up(most, panel) if m > panel else panel)
+        tall = min(up(m, self.block.lanes), up(most, panel) if m > panel else panel)
         return _even(m, tall, panel) if m > tall else tall
 
     def fitted(
@@ -160,7 +161,7 @@ class _OnePass:
             if used <= self.t.stack_bytes:
                 return tall, steps, wide, resident
             if tall > panel:
-                tall = _up(tall // 2, panel)
+                tall = up(tall // 2, panel)
             elif steps > self.t.min_block_n:
                 steps //= 2
             else:
@@ -169,17 +170,17 @@ class _OnePass:
     def columns(self, tall: int) -> tuple[int, tuple[int, ...]]:
         """Columns of a tile; fewer rows, before products are computed again for others."""
         panel, size = self.block.panel, self.block.bytes
-        wide = [_up(width, panel) for width in self.widths]
+        wide = [up(width, panel) for width in self.widths]
         if not self.problem.may_tile_d:
             return tall, tuple(wide)
         most = self.t.sums_bytes
         if self.problem.products:
             while tall > panel and tall * wide[0] * size > most:
-                tall = _up(tall // 2, panel)
+                tall = up(tall // 2, panel)
             most = self.t.sums_bytes_wide
         if tall * wide[0] * size > most:
             most = max(panel, most // (tall * size) // panel * panel)
-            wide = [_up(-(-wide[0] // -(-wide[0] // most)), panel)]
+            wide = [up(-(-wide[0] // -(-wide[0] // most)), panel)]
         return tall, tuple(wide)
 
     def stack(self, tall: int, steps: int, wide: tuple[int, ...]) -> tuple[int, tuple[bool, ...]]:
@@ -192,7 +193,7 @@ class _OnePass:
         tiles += len(problem.all_weighted) + stored
         used = tiles * (steps + lanes) * (tall + lanes)
         used += sum([tall * (c + lanes) + steps * c for c in wide])  # sums and packed values
-        used += sum([(tall + lanes) * _up(w.width, panel) for w in problem.transposed])
+        used += sum([(tall + lanes) * up(w.width, panel) for w in problem.transposed])
         used += (2 * len(problem.states) + 8) * (tall + 2 * lanes)
         used += lanes * (steps + lanes) if stored else 0
         used += sum(
@@ -204,7 +205,7 @@ class _OnePass:
         """Rows of a tile, and parts of M that have transposed sums of their own."""
         m, batch, busy = self.problem.m, self.problem.batch, self.t.busy_tiles
         while batch * -(-m // tall) < busy // 2 and tall > self.block.panel:
-            tall = _up(tall // 2, self.block.panel)
+            tall = up(tall // 2, self.block.panel)
         return tall, min(-(-m // tall), -(-busy // (2 * batch)))
 
     def enough_rows(self, tall: int) -> int:
@@ -216,7 +217,7 @@ class _OnePass:
             while batch * -(-m // tall) < self.busy and tall > t.min_tile_m:
                 tall = _even(m, max(t.min_tile_m, tall // 2), self.block.lanes)
         if self.lanes == "n" and problem.products and not problem.weighted:
-            tall, least = _even(m, tall, height), _up(t.max_m_reads_keys, height)
+            tall, least = _even(m, tall, height), up(t.max_m_reads_keys, height)
             splits = max(1, n // t.block_n_lanes)
             while batch * -(-m // tall) * splits < self.busy and tall > least:
                 tall = _even(m, max(t.max_m_reads_keys, tall // 2), height)
@@ -240,7 +241,7 @@ class _OnePass:
         splits = max(1, min(-(-self.busy // units), n // least))
         splits -= splits > 1 and units * splits % 2  # threads are even in number more often
         share = -(-n // splits)
-        steps = min(steps, _up(-(-share // -(-share // steps)), self.unit))
+        steps = min(steps, up(-(-share // -(-share // steps)), self.unit))
         span = -(-share // steps) * steps
         return steps, -(-n // span), span
 
@@ -275,7 +276,7 @@ class _TwoPass:
         far = any([is_along_n(problem, store) for store in problem.streaming.across])
         whole = all([p.has_contiguous_keys for p in problem.products]) and not far
         blocks = max(1, round(problem.n / (t.strip_block_n if whole else 2 * t.strip_block_n)))
-        steps = min(_up(-(-problem.n // blocks), block.height), problem.n)
+        steps = min(up(-(-problem.n // blocks), block.height), problem.n)
         while True:
             used, resident = self.stack(tall, steps)
             if used <= t.strip_stack_bytes:
@@ -284,8 +285,8 @@ class _TwoPass:
                 return None
             steps //= 2
         parts = max(1, min(-(-t.strip_splits // problem.batch), problem.n // t.min_strip_split_n))
-        span = _up(-(-problem.n // parts), steps)
-        wide = [_up(w.width, block.panel) for w in problem.weighted]
+        span = up(-(-problem.n // parts), steps)
+        wide = [up(w.width, block.panel) for w in problem.weighted]
         return StreamPlan(
             tall, steps, tuple(wide), resident, "m", -(-problem.n // span), span,
             strips=-(-problem.m // tall),
@@ -306,7 +307,7 @@ class _TwoPass:
         used = (len(problem.loads_along_n) + len(problem.all_weighted)) * (steps + lanes)
         used *= tall + lanes
         for w in packed_values(problem, self.t):
-            columns = _up(w.width, self.block.panel)
+            columns = up(w.width, self.block.panel)
             used += columns * (lanes + (steps if w in problem.weighted else tall))
         for w, store in zip(problem.transposed, problem.streaming.across, strict=True):
             if is_along_n(problem, store):  # sums of a block
@@ -366,9 +367,9 @@ def _with_queries(
 ) -> tuple[int, tuple[bool, ...]]:
     """Bytes with packed queries, and of which products all of them fit."""
     resident = []
-    panels = _up(tall, block.panel) * block.bytes
+    panels = up(tall, block.panel) * block.bytes
     for depth in depths:
-        whole = panels * (_up(depth, block.lanes) + block.lanes)
+        whole = panels * (up(depth, block.lanes) + block.lanes)
         resident.append(used + whole <= most)
         used += whole if resident[-1] else panels * (min(depth, ORDER.block_steps) + block.lanes)
     return used, tuple(resident)
@@ -401,7 +402,7 @@ def _one_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
     vectors = t.priced_lanes
     sums = batch * n * sum([w.width for w in problem.transposed])
     return StreamWork(
-        elements=batch * (_up(m, vectors) * n if plan.lanes == "m" else m * _up(n, vectors)),
+        elements=batch * (up(m, vectors) * n if plan.lanes == "m" else m * up(n, vectors)),
         depths=tuple([p.depth for p in problem.products]),
         widths=tuple([w.width for w in problem.all_weighted]),
         walked=walked + sum([node.op.cost for node in inside]),
@@ -447,7 +448,7 @@ def _one_pass_packed(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) 
 def _two_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) -> StreamWork:
     n, batch, size = problem.n, problem.batch, problem.dtype.itemsize
     vectors = t.priced_lanes
-    elements = batch * _up(problem.m, vectors) * n
+    elements = batch * up(problem.m, vectors) * n
     walked = 8 * len(problem.loads_along_n) + 2 * len(problem.row_states)
     rows = len(problem.row_states)
     for roots in (problem.walked[:rows], problem.walked[rows:]):
@@ -476,14 +477,9 @@ def _two_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
 def strip_bytes(problem: StreamProblem, plan: StreamPlan, tiling: StreamTiling = CPU.stream) -> int:
     """Bytes of the scores of a strip."""
     scores = len(problem.products) * problem.batch * problem.n
-    return scores * _up(plan.tile_m, tiling.priced_lanes) * problem.dtype.itemsize
+    return scores * up(plan.tile_m, tiling.priced_lanes) * problem.dtype.itemsize
 
 
 def _even(size: int, most: int, step: int) -> int:
     """Sizes of tiles that are as good as equal: none is left with few."""
-    return _up(-(-size // -(-size // most)), step)
-
-
-def _up(size: int, step: int) -> int:
-    """A size in whole steps."""
-    return -(-size // step) * step
+    return up(-(-size // -(-size // most)), step)

@@ -10,6 +10,7 @@ from math import prod
 
 from ....core.node import Node
 from ...ir.kernel import Extractor
+from ...ir.queries import walk
 from ..build_schedule import Partition, Segment
 from ..segments import memory_of
 
@@ -46,29 +47,12 @@ class Joining:
 
     def depends(self, first: set[int], on: int) -> bool:
         """True if one of some segments is another, or follows from it."""
-        stack, seen = [*first], set[int]()
-        while stack:
-            one = stack.pop()
-            one = self.host.get(one, one)
-            if one == on:
-                return True
-            if one not in seen:
-                seen.add(one)
-                stack += self.needs(one)
-        return False
+        return on in walk([self.host.get(one, one) for one in first], self.needs)
 
     def order(self) -> list[int]:
         """The segments that are left, each behind what it reads, else as they were."""
-        found: dict[int, None] = {}
-        for first in range(len(self.segments)):
-            stack = [] if first in self.host else [first]
-            while stack:
-                waiting = [i for i in sorted(self.needs(stack[-1])) if i not in found]
-                if waiting and stack[-1] not in found:
-                    stack += waiting
-                else:
-                    found[stack.pop()] = None
-        return [*found]
+        left = [i for i in reversed(range(len(self.segments))) if i not in self.host]
+        return walk(left, lambda number: sorted(self.needs(number)))
 
     def joined(self, kind: str) -> Partition:
         """The partition with joined kernels of some kind, cut anew."""
