@@ -61,7 +61,7 @@ def test_a_pool_of_whole_images_leaves_the_convolution_before_it_its_own_kernel(
 @pytest.mark.device("hosts")  # the GPU's machine model has other prices
 @pytest.mark.parametrize("kind", ["max_pool2d", "avg_pool2d"])
 @pytest.mark.parametrize("how", [(3, 2, 1), (3, 1, 1), (2, 2, 0)], ids=str)
-def test_the_search_leaves_gradients_of_pools_with_stride_one_and_of_means_as_they_are(
+def test_the_search_joins_gradients_of_pools_with_few_windows_over_an_element(
     kind: str, how: tuple[int, ...]
 ) -> None:
     pool = getattr(fg, kind)
@@ -72,8 +72,8 @@ def test_the_search_leaves_gradients_of_pools_with_stride_one_and_of_means_as_th
             x = fg.Tensor(np.zeros((16, 64, 56, 56), np.float32))
             found = fg.grad(lambda x: (pool(x, *how) * weights).sum())(x)
             lists.append([item.kernel.kind for item in fg.schedule(found).items])
-    strided = kind == "max_pool2d" and how[1] == 2  # elements are looked at again with their row
-    assert lists[1] == (["reduce"] if strided else lists[0])
+    few = kind == "max_pool2d" and how[1] == 2  # elements are looked at again with their row
+    assert lists[1] == (["reduce"] if few else lists[0])
 
 
 @pytest.mark.device("cpu")
