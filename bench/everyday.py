@@ -204,6 +204,11 @@ def places(fg: Any, torch: Any) -> Iterator[Row]:
         yield Row("sorting", f"sort {name}", (array,), lambda a, d=axis: fg.sort(a, axis=d),
                   torch and (lambda a, d=axis: torch.sort(a, d)[0]),
                   lambda a, d=axis: np.sort(a, d))  # fmt: skip
+    for dtype, names in (("float32", "sort"), ("int32", "sort"), ("float64", "sort"),
+                         ("float32", "argsort"), ("int64", "argsort")):  # fmt: skip
+        for length in (16, 100, 1000, 10_000, 1_000_000):
+            rows = (normal(max(1, 200_000 // length), length) * 1e6).astype(dtype)
+            yield _sorts(fg, torch, names, rows)
     yield Row("sorting", "argsort rows", (x,), lambda a: fg.argsort(a, axis=1),
               torch and (lambda a: torch.sort(a, dim=1, stable=True)[1]),
               lambda a: np.argsort(a, 1, kind="stable"))  # fmt: skip
@@ -217,6 +222,18 @@ def places(fg: Any, torch: Any) -> Iterator[Row]:
               lambda a, b: fg.searchsorted(a, b),
               torch and (lambda a, b: torch.searchsorted(a, b)),
               lambda a, b: np.searchsorted(a, b))  # fmt: skip
+
+
+def _sorts(fg: Any, torch: Any, name: str, rows: np.ndarray) -> Row:
+    """Rows of some length in order, or their places: stable, so that all give the same."""
+    label = f"{name} {rows.dtype} {rows.shape[0]} x {rows.shape[1]}"
+    if name == "sort":
+        return Row("sorting", label, (rows,), lambda a: fg.sort(a, axis=1),
+                   torch and (lambda a: torch.sort(a, 1)[0]),
+                   lambda a: np.sort(a, 1))  # fmt: skip
+    return Row("sorting", label, (rows,), lambda a: fg.argsort(a, axis=1),
+               torch and (lambda a: torch.argsort(a, dim=1, stable=True)),
+               lambda a: np.argsort(a, 1, kind="stable"))  # fmt: skip
 
 
 def lines(fg: Any, torch: Any) -> Iterator[Row]:

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Generic, TypeVar
 
-from ...core.dtype import DType, float32, void
+from ...core.dtype import DType, float32, int32, void
 from ...core.node import SOURCES, Node, Size, Source, make, toposort
-from ...core.ops.elementwise import CAST
-from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE, VALID
-from ...core.ops.leaf import SINK
+from ...core.ops.elementwise import CAST, MAX, MIN
+from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE, VALID, gives_values
+from ...core.ops.leaf import CONST, SINK
 from ...graph.ir.affine import Affine, add, axis, number
 from ...graph.ir.bodies import argument_at, transformed
 from ...graph.ir.lower import IndexKernel
@@ -57,6 +57,10 @@ class IrregularParts(ABC, Generic[P]):
     @abstractmethod
     def sort(self, node: Node, layout: Layout, sources: Sequence[int], result: int) -> None:
         """A part that is a sort of rows, of which a second source has the length."""
+
+    def sorts_values(self, node: Node) -> bool:
+        """True if a sort writes the values themselves that are asked for, without places."""
+        return False
 
     @abstractmethod
     def scatter(
@@ -144,6 +148,9 @@ class IrregularParts(ABC, Generic[P]):
 
     def special(self, node: Node) -> list[Node]:
         """Run a scan or sort; the stores that this has done already."""
+        if node.op is ORDER and gives_values(node.arg) and not self.sorts_values(node):
+            self.gathered(node)
+            return []
         along = node.arg[1] if node.op is RUN else node.arg[0]
         others = sorted(self.free[node] - set(along))
         done: list[Node] = []
@@ -163,6 +170,27 @@ class IrregularParts(ABC, Generic[P]):
         run(node, layout, sources, result)
         self.known[node] = make(LOAD, node.dtype, (), (result, index, ()))
         return done
+
+    def gathered(self, node: Node) -> None:
+        """Run a sort for the places; its values are read there."""
+        along = node.arg[0]
+        others = sorted(self.free[node] - set(along))
+        index = self.row_major([*others, *along])
+        fill: list[Node] = []
+        sources = [self.memory(self.known[s], index, node, fill) for s in node.src]
+        self.compute(fill)
+        result = self.temporary(int32, self.size([*others, *along]))
+        places = make(ORDER, int32, node.src, node.arg[:2])
+        self.sort(places, (self.size(others), self.size(along), 1), sources, result)
+        rows: Affine = (0, tuple([term for term in index[1] if term[0] not in along]))
+        place = make(LOAD, int32, (), (result, index, ()))
+        if len(node.src) > 1:  # of elements behind a row that ends early there are no places
+            least, most = (
+                make(CONST, int32, (), (n, ())) for n in (0, max(0, self.size(along) - 1))
+            )
+            place = make(MIN, int32, (make(MAX, int32, (place, least), None), most), None)
+        at = add(rows, axis(SOURCES[0]))
+        self.known[node] = make(LOAD, node.dtype, (place,), (sources[0], at, ()))
 
     def memory(self, source: Node, index: Affine, reader: Node, fill: list[Node]) -> int:
         """The param that holds a value at an index; if it is a new one, `fill` gets its store."""

@@ -7,6 +7,7 @@ on the machine's load.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 from ...core.lazy_dataclass import dataclass
@@ -265,7 +266,7 @@ class ScanTiling:
 
 @dataclass(frozen=True, slots=True)
 class SortTiling:
-    """Radix sort, insertion sort and sorting networks."""
+    """Merge sort, radix sort, insertion sort and sorting networks."""
 
     network_elements: int = 16  # the longest row that a network sorts
     insertion_elements: int = 32  # the longest row that is sorted by insertion
@@ -275,6 +276,20 @@ class SortTiling:
     enough_rows: int = 8  # from which on rows alone make enough units
     block_elements: int = 1 << 15  # of a block, at least
     max_blocks: int = 64  # of a row
+    # merges are quicker than digits for rows of so many bits of length, and more for each digit
+    merged_values: Mapping[str, tuple[int, int]] = field(
+        default_factory=lambda: {"avx512": (8, 8), "avx2": (14, 0), "sse2": (6, 0), "neon": (6, 0)}
+    )
+    merged_places: Mapping[str, tuple[int, int]] = field(
+        default_factory=lambda: {"avx512": (7, 2), "avx2": (4, 1), "sse2": (0, 0), "neon": (0, 0)}
+    )
+    block_registers: int = 8  # that are sorted without a loop
+    merge_registers: Mapping[str, int] = field(  # that a merge writes at once from an end, if not 2
+        default_factory=lambda: {"avx512": 4}
+    )
+    merge_chunk_bytes: int = 1 << 17  # that are sorted before they meet others: caches hold them
+    apart_bytes: int = 64  # around an array: a merge looks at the keys before and behind it
+    stack_bytes: int = 1 << 17  # of a thread's stack that the keys of a row may take
     cached_bytes: int = 1 << 17  # of keys that caches hold well
     prefetch_elements: int = 8  # of a digit that memory is fetched for before they are written
     unroll_elements: int = 4  # of a step

@@ -21,6 +21,11 @@ from ..op import Op
 INDEX_LEVEL = frozenset({"index"})
 
 
+def gives_values(arg: Any) -> bool:
+    """True if an ORDER's result are the values in order, not their places."""
+    return len(arg) > 3 and bool(arg[3])
+
+
 def _no_shape(node: Node) -> Shape:
     return ()
 
@@ -44,8 +49,8 @@ GUARD = _op("guard", "a dynamic index, kept inside an axis and reported if it wa
             kinds="iu", interval=_guard_bounds)  # fmt: skip
 FOLD = _op("fold", "an op folded over whole axes", arity=1)
 RUN = _op("run", "the running fold of an op along an axis", interval=lambda node, bounds: None)
-ORDER = _op("order", "the stable order along an axis, as places", arity=1,
-            dtype=lambda src, arg: int32)  # fmt: skip
+ORDER = _op("order", "the stable order along an axis, as places or as what is there", arity=1,
+            dtype=lambda src, arg: src[0].dtype if gives_values(arg) else int32)  # fmt: skip
 BITS = _op("bits", "random bits of (key low, key high, counter, position)", arity=4,
            dtype=lambda src, arg: uint32, kinds="u")  # fmt: skip
 STORE = _op("store", "a value written to a param at an index", dtype=lambda src, arg: void)

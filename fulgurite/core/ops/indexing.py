@@ -46,6 +46,14 @@ def sort_order(x: Node, axis: int, descending: bool = False, first: int = 0) -> 
     return SORT(x, arg=(axis, descending, first) if first else (axis, descending))
 
 
+def is_sorted(node: Node) -> bool:
+    """True if a gather puts what it reads in order: by the places of a sort of just that."""
+    if node.op is not GATHER or node.src[1].op is not SORT:
+        return False
+    order = node.src[1]
+    return order.src[0] is node.src[0] and order.arg[0] == node.arg and len(order.arg) == 2
+
+
 def outside(
     least: int, most: int, size: int, where: str | None = None, from_end: bool = True,
     axis: int | None = None,

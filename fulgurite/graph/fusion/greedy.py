@@ -18,7 +18,7 @@ from ...core.node import Node, Shape
 from ...core.op import Op
 from ...core.ops.effect import AFTER, ASSIGN, CALL, CONTIGUOUS, REMAT
 from ...core.ops.elementwise import CAST, MUL
-from ...core.ops.indexing import GATHER, SCATTER, SORT
+from ...core.ops.indexing import GATHER, SCATTER, SORT, is_sorted
 from ...core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
 from ...core.ops.movement import EXPAND, FLIP, PERMUTE, RESHAPE, UNWINDOW
 from ...core.ops.random import RANDOM
@@ -80,6 +80,10 @@ class _Greedy:
     ) -> None:  # fmt: skip
         self.order, self.fuse, self.sizes = order, fuse, sizes
         self.uses = Counter([s for n in (*order, sink) for s in n.src])
+        self.sorted: dict[Node, Node] = {}  # a sort that only its own values read, and those
+        if fuse:
+            values = [n for n in order if is_sorted(n) and self.uses[n.src[1]] == 1]
+            self.sorted = {n.src[1]: n for n in values}
         self.home: dict[Node, Group] = {}
         self.base: dict[Node, Node] = {}  # of a movement op: what it moves
         self.permutations: dict[Node, tuple[object, ...]] = {}  # permutations on the way to a value
@@ -322,6 +326,8 @@ class _Greedy:
 
     def virtual(self, node: Node) -> None:
         """Computed by whoever reads it, unless that is costly and happens twice."""
+        if node.op is GATHER and self.sorted.get(node.src[1]) is node:
+            return self.alone(node, "sort")
         self.recompute(node)
         cost = self.cost[node]
         costly = cost > BUDGET.shared_recompute_cost and self.uses[node] > 1
@@ -330,6 +336,13 @@ class _Greedy:
             if node in self.forced:
                 reason = "a result"
             self.home[node] = self.open("map", node, self.outside.pop(node), reason)
+
+    def sort(self, node: Node) -> None:
+        """A kernel of its own, which leaves out the places if only its own values need them."""
+        if node in self.sorted:
+            self.recompute(node)
+        else:
+            self.alone(node, "sort")
 
     def move(self, node: Node) -> None:
         source = node.src[0]
@@ -520,6 +533,7 @@ _STEPS: dict[str, Callable[[_Greedy, Node], None]] = {
 }  # fmt: skip
 _FUSING_STEPS: dict[str, Callable[[_Greedy, Node], None]] = {
     "map": _Greedy.elementwise, "reduce": _Greedy.reduce, "virtual": _Greedy.virtual,
+    "sort": _Greedy.sort,
 }  # fmt: skip
 
 

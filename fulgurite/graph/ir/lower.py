@@ -25,7 +25,7 @@ from ...core.op import Op
 from ...core.ops.effect import AFTER, ASSIGN, CONTIGUOUS
 from ...core.ops.elementwise import CAST, WHERE
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
-from ...core.ops.indexing import GATHER, SCATTER, SORT
+from ...core.ops.indexing import GATHER, SCATTER, SORT, is_sorted
 from ...core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
 from ...core.ops.movement import (
     EXPAND,
@@ -638,6 +638,10 @@ class _Lower:
     def gather(self, node: Node, index: Index, valid: Domain) -> Lowering:
         place = node.arg
         table, chosen = node.src
+        if is_sorted(node):
+            along = self.whole_axis(node, index, place, valid)
+            value = yield table, index, valid
+            return make(ORDER, node.dtype, (value,), (along, chosen.arg[1], 0, True))
         value = yield chosen, index, valid
         row = self.known_index(value, table.shape[place])
         if row is None:

@@ -20,7 +20,7 @@ import numpy as np
 from ...core.dtype import array_of_bits
 from ...core.node import Node, Source, toposort
 from ...core.op import Array
-from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
+from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID, gives_values
 from ...core.ops.indexing import combine_at, outside, sorted_places
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...core.ops.random import bits_at
@@ -262,6 +262,8 @@ class _Tile:
         else:
             assert node.op is ORDER, f"{node!r} cannot be run"
             out = sorted_places(flat[0], -1, node.arg[1])
+            if gives_values(node.arg):
+                out = np.take_along_axis(flat[0], out, -1)
         return np.moveaxis(out.reshape((*rest, *inner)), range(-len(axes), 0), axes)
 
     def store(self, node: Node) -> None:

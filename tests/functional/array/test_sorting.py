@@ -164,11 +164,24 @@ def test_gradients_follow_the_elements() -> None:
         check_gradients(lambda x, a=axis: fg.quantile(x, 0.3, axis=a), values)
 
 
-def test_a_sort_is_two_kernels_and_a_search_among_few_is_one() -> None:
+def kinds(*tensors: fg.Tensor) -> list[str]:
+    """The kinds of the kernels of a schedule."""
+    return [item.kernel.kind for item in fg.schedule(*tensors).items]
+
+
+def test_sorted_values_are_one_kernel_and_a_search_among_few_is_one() -> None:
     x = tensor(np.random.default_rng(0).normal(size=(4, 8)))
-    kinds = [item.kernel.kind for item in fg.schedule(fg.sort(x) * 2).items]
-    assert kinds == ["sort", "map"]
-    assert [i.kernel.kind for i in fg.schedule(fg.searchsorted(x[0], x)).items] == ["reduce"]
+    assert kinds(fg.sort(x)) == ["sort"]
+    assert kinds(fg.sort(x) * 2) == ["sort", "map"]
+    assert kinds(fg.searchsorted(x[0], x)) == ["reduce"]
+
+
+def test_places_that_others_read_are_sorted_once() -> None:
+    x = tensor(np.random.default_rng(0).normal(size=(4, 8)))
+    order = fg.argsort(x)
+    assert kinds(fg.take_along_axis(x, order, 1), order) == ["sort", "map"]
+    assert kinds(fg.take_along_axis(x * 2, order, 1)) == ["sort", "map"]
+    assert kinds(fg.topk(x, 3).values).count("sort") == 1
 
 
 def test_mistakes_name_the_users_line() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ....core.dtype import DType, int32
 from ....core.node import Node
-from ....core.ops.index import STORE
+from ....core.ops.index import STORE, gives_values
 from ....graph.ir.affine import Affine
 from ....graph.ir.lower import IndexKernel
 from ...common.api import KernelText
@@ -15,7 +15,7 @@ from ..compose import Part, Place, Room, compose
 from ..target import Target
 from .scan import Line, block_bytes, scan
 from .scatter import Scatter, scatter
-from .sort import Rows, sort, sort_bytes
+from .sort import Rows, sort, sort_bytes, writes_values
 
 Plain = Callable[[IndexKernel, Sequence[DType], Target], KernelText]
 
@@ -56,11 +56,21 @@ class _Parts(IrregularParts[Place]):
         folds = self.temporary(int32, -(-block_bytes(line) // 4))
         self.add(scan(line, self.target), [*sources, result, folds])
 
+    def sorts_values(self, node: Node) -> bool:
+        along = node.arg[0]
+        others = sorted(self.free[node] - set(along))
+        return writes_values(self.rows(node, self.size(others), self.size(along)), self.target)
+
+    def rows(self, node: Node, outer: int, n: int) -> Rows:
+        """What a sort sorts."""
+        first, values = node.arg[2] if len(node.arg) > 2 else 0, gives_values(node.arg)
+        return Rows(
+            node.src[0].dtype, node.arg[1], outer, n, len(node.src) > 1, first, values
+        )  # fmt: skip
+
     def sort(self, node: Node, layout: Layout, sources: Sequence[int], result: int) -> None:
-        outer, n, _ = layout
-        descending, first = (*node.arg[1:], 0)[:2]
-        rows = Rows(node.src[0].dtype, descending, outer, n, len(sources) > 1, first)
-        space = self.temporary(int32, -(-sort_bytes(rows) // 4))
+        rows = self.rows(node, *layout[:2])
+        space = self.temporary(int32, -(-sort_bytes(rows, self.target) // 4))
         self.add(sort(rows, self.target), [sources[0], result, space, *sources[1:]])
 
     def scatter(

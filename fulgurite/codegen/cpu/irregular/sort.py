@@ -1,12 +1,13 @@
-"""Radix sort: the stable order along rows of memory.
+"""The stable order along rows of memory: which sort takes them, and the radix sort.
 
 In: rows of numbers of one dtype. Out: a `KernelText` that writes for each row the places of its
-numbers in order, as int32. Numbers become unsigned keys whose order is theirs (-0.0 equals 0.0, any
-NaN is above all; flipped where the order falls), kept with their places, and are moved digit after
-digit from the lowest. Moves keep the order of equal digits, so equal numbers stay in order. Digits
-that are the same everywhere are passed over. Tiny rows are sorted by insertion, or as many as there
-are lanes at once by a network of comparisons. Else a unit sorts a row; a long row is cut in blocks
-that count and move on any thread.
+numbers in order, as int32, or the numbers. These become unsigned keys whose order is theirs (-0.0
+equals 0.0, any NaN is above all; flipped where the order falls). Tiny rows are sorted as many as
+there are lanes at once by a network of comparisons, others by merges where those are quicker. Here
+keys, kept with their places, are moved digit after digit from the lowest. Moves keep the order of
+equal digits, so equal numbers stay in order. Digits that are the same everywhere are passed over.
+Short rows are sorted by insertion. A unit sorts a row; a long row is cut in blocks that count and
+move on any thread.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from ..llvm.masked import masked_store
 from ..llvm.maths import compare, select
 from ..target import Target
 from ..tiling import CPU
+from . import merged_rows
 from . import select as selection
+from .sorting_network import pays as side_by_side_pays
 from .sorting_network import side_by_side
 
 SORT = CPU.sort
@@ -59,6 +62,7 @@ class Rows:
     n: int
     partly: bool = False  # only so many numbers of each row count, as is known when it runs
     first: int = 0  # places of each row that are read, if not all
+    values: bool = False  # are the numbers themselves the result, not their places?
 
     @property
     def bits(self) -> int:
@@ -119,31 +123,39 @@ class State(IntEnum):
     MOVED = 2  # has it just moved?
 
 
-def sort_bytes(rows: Rows) -> int:
+def writes_values(rows: Rows, target: Target) -> bool:
+    """True if a sort whose values are asked for writes them itself, without places."""
+    return side_by_side_pays(rows) or merged_rows.pays(rows, target)
+
+
+def sort_bytes(rows: Rows, target: Target) -> int:
     """Room for keys, twice, and for counts and states of rows that are cut."""
     if selection.pays(rows):
         return 64  # which nobody uses
+    if not side_by_side_pays(rows) and merged_rows.pays(rows, target):
+        return merged_rows.Room(rows, target).total
     counts = rows.outer * (rows.blocks + 1) * (1 << rows.digit) * 4 if rows.in_blocks else 0
     return 2 * rows.keys_bytes + counts + rows.outer * len(State) * 8
 
 
 def sort(rows: Rows, target: Target) -> KernelText:
     """Params: the numbers, the places, room, and how long rows are if that varies."""
-    work = Sorter(rows, target.lanes)
+    work = Sorter(rows, target)
     if selection.pays(rows):
         return selection.first_few(work)
-    if rows.in_blocks:
-        return work.cut()
-    if rows.n <= SORT.network_elements and rows.words == 1 and not rows.partly:
+    if side_by_side_pays(rows):
         return side_by_side(work)
-    return work.whole()
+    if merged_rows.pays(rows, target):
+        return merged_rows.merge_rows(work, target)
+    return work.cut() if rows.in_blocks else work.whole()
 
 
 class Sorter:
     """Writes the functions that sort."""
 
-    def __init__(self, rows: Rows, lanes: int) -> None:
-        self.rows, self.lanes = rows, lanes
+    def __init__(self, rows: Rows, target: Target) -> None:
+        self.rows, self.lanes = rows, target.lanes
+        self.end = sort_bytes(rows, target)
         self.size = 1 << rows.digit  # different digits
         self.chosen = "", ""  # keys and places of a selection
         self.texts: list[str] = []
@@ -163,7 +175,7 @@ class Sorter:
         step = self.rows.keys_bytes
         self.arrays = room, e.let(f"getelementptr i8, ptr {room}, i64 {step}")
         self.counts = e.let(f"getelementptr i8, ptr {room}, i64 {2 * step}")
-        end = sort_bytes(self.rows) - self.rows.outer * len(State) * 8
+        end = self.end - self.rows.outer * len(State) * 8
         self.states = e.let(f"getelementptr i8, ptr {room}, i64 {end}")
         self.n = str(self.rows.n)
         if self.rows.partly:
@@ -182,8 +194,9 @@ class Sorter:
         self.texts.append(f"define void @{symbol}({ARGUMENTS}) {{\nentry:\n{text}\n}}")
         self.declared |= e.declared
 
-    def rendered(self, launches: list[Launch]) -> KernelText:
-        return KernelText("\n".join([*self.texts, *self.declared.values()]) + "\n", tuple(launches))
+    def rendered(self, launches: list[Launch], library: tuple[str, ...] = ()) -> KernelText:
+        text = "\n".join([*self.texts, *self.declared.values()]) + "\n"
+        return KernelText(text, tuple(launches), library=library)
 
     def op(self, how: str, a: str, b: str | int) -> str:
         return self.e.let(f"{how} i64 {a}, {b}")
@@ -233,6 +246,11 @@ class Sorter:
         """The address of a row's elements."""
         start = self.op("mul", row, self.rows.n * self.rows.words)
         return self.e.let(f"getelementptr i64, ptr {array}, i64 {start}")
+
+    @property
+    def largest(self) -> int:
+        """The bits of the largest float that is a number."""
+        return _LARGEST[self.rows.dtype]
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -298,10 +316,28 @@ class Sorter:
             value = select(e, compare(e, "icmp eq", magnitude, zero), zero, value)
             negative = compare(e, "icmp uge", value, e.const(top, value.dtype, value.vector))
             mapped = select(e, negative, op("xor", value, most), op("or", value, top))
-            largest = e.const(_LARGEST[dtype], value.dtype, value.vector)
+            largest = e.const(self.largest, value.dtype, value.vector)
             nan = compare(e, "icmp ugt", magnitude, largest)
             value = select(e, nan, e.const(most, value.dtype, value.vector), mapped)
         return op("xor", value, most) if self.rows.descending else value
+
+    def number(self, key: Val) -> Val:
+        """The bits of the number that has a key; of zeros and of NaNs the one without a sign."""
+        e, dtype = self.e, self.rows.dtype
+        top = 1 << self.rows.bits - 1
+        most = 2 * top - 1
+
+        def flipped(value: Val, bits: int) -> Val:
+            other = e.const(bits, value.dtype, value.vector)
+            return Val(e.let(f"xor {e.typed(value)}, {other.text}"), value.dtype, value.vector)
+
+        key = flipped(key, most) if self.rows.descending else key
+        if dtype.kind == "i":
+            return flipped(key, top)
+        if dtype.kind != "f":
+            return key
+        positive = compare(e, "icmp uge", key, e.const(top, key.dtype, key.vector))
+        return select(e, positive, flipped(key, top), flipped(key, most))
 
     # --- a row at a time -------------------------------------------------------------------------
 
