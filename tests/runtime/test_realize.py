@@ -461,14 +461,16 @@ def test_a_tensor_that_another_thread_rewrites_meanwhile_is_realized_all_the_sam
     real = module.run
     once: list[bool] = []
 
-    def run(roots: Sequence[node.Node], normal: Normal, commit: module.Commit) -> None:
+    def run(
+        roots: Sequence[node.Node], normal: Normal, commit: module.Commit, may_append: bool
+    ) -> None:
         def late(buffers: Sequence[node.Node]) -> None:
             if not once:  # what another thread may do between computing and writing back
                 once.append(True)
                 inner.realize()
             commit(buffers)
 
-        real(roots, normal, late)
+        real(roots, normal, late, may_append)
 
     monkeypatch.setattr(module, "run", run)
     fg.realize(outer)

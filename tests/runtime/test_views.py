@@ -258,5 +258,8 @@ def test_threads_that_read_parts_of_one_expression_agree() -> None:
     a = fg.Tensor(np.arange(64, dtype=np.float32).reshape(16, 4)).realize()
     for k in range(10):
         part = a[k]
-        found = together(4, lambda n, part=part: (part * n).sum().item())
-        assert found == [n * (16 * k + 6) for n in range(4)]
+
+        def times(n: int, part: fg.Tensor = part) -> Any:
+            return (part * n).sum().item()
+
+        assert together(4, times) == [n * (16 * k + 6) for n in range(4)]

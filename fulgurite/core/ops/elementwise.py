@@ -47,8 +47,8 @@ def _prepared(
 
     def prepared(node: Node) -> Callable[..., Array]:
         source, count = node.src[-1].dtype, len(node.src)
-        plain = isinstance(numpy, np.ufunc) and count > 1 and len(node.shape) > 0
-        if plain and not source.is_small_float:  # of no dimension a ufunc makes no array
+        plain = count > 1 and len(node.shape) > 0  # of no dimension a ufunc makes no array
+        if plain and isinstance(numpy, np.ufunc) and not source.is_small_float:
             dtypes = (source.numpy,) * count
             if numpy.resolve_dtypes((*dtypes, None))[-1] == node.dtype.numpy:
                 return numpy

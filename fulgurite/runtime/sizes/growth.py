@@ -59,8 +59,10 @@ def grow(
 
 def _is_small(root: Node) -> bool:
     """True if what a root begins with is copied in any case: all of it is no more than that."""
-    known = {*map(type, root.shape)} <= _WHOLE
-    return known and prod(root.shape) * root.dtype.itemsize < COPIED_VIEW_BYTES  # type: ignore[arg-type]
+    if not {*map(type, root.shape)} <= _WHOLE:
+        return False
+    shape: Any = root.shape
+    return bool(prod(shape) * root.dtype.itemsize < COPIED_VIEW_BYTES)
 
 
 def _may_be_flat(root: Node) -> bool:
