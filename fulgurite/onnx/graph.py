@@ -113,7 +113,7 @@ class Program:
         self.model, self.graph, self.files = model, model.graph, files
         self.name = name or "model.onnx"  # of the file
         self.numbers = {id(node): i for i, node in enumerate(model.graph.node, start=1)}
-        model.graph.node = in_order(model.graph.node)
+        model.graph.node = in_order(model.graph)
         self.lines: dict[int, NamedLine] = {}  # by the identity of nodes
         self.opsets = versions(model.opset_import)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
