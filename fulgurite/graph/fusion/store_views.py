@@ -3,13 +3,13 @@
 In: a `Partition`, kernels as greedy fusion made them. Out: one in which some values that kernels
 compute on their way are stored by kernels of their own. Movement costs greedy fusion nothing, and
 mostly it is nothing: an address. A concatenation is a choice between its parts for every element,
-though, and what is permuted and reshaped may be numbers read one by one (`index_cost`). Such a
-value could be stored: that costs its own kernel, and each kernel that has it inside saves what it
-costs more by than one that reads memory (`time_of`). So could a product whose results would be
-stored in turns, one by one: a map puts them in order. The value that saves most is stored first,
-until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved before some store
-is believed until it is the most. To store a value is always legal: kernels are cut anew, in the
-order they had.
+though, and what is permuted and then reshaped or padded may be numbers read one by one
+(`index_cost`). Such a value could be stored: that costs its own kernel, and each kernel that has it
+inside saves what it costs more by than one that reads memory (`time_of`). So could a product whose
+results would be stored in turns, one by one: a map puts them in order. The value that saves most is
+stored first, until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved
+before some store is believed until it is the most. To store a value is always legal: kernels are
+cut anew, in the order they had.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import inf
 
 from ...core.node import Node, toposort
 from ...core.ops.effect import REMAT
-from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
+from ...core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Cut, Extractor
 from ..ir.queries import is_contraction
@@ -47,6 +47,7 @@ def _views_inside(segment: Segment) -> list[Node]:
     memory, found = memory_of(cut), dict[Node, None]()
     gathers = work_of(cut[0]).gathered > 0
     reshaped = set[Node]()  # a reshape of what is in memory is that memory
+    padded = {n.src[0] for n in outputs if n.op is PAD}
     seen, stack = set[Node](), [s for n in outputs for s in n.src]
     while stack:
         node = stack.pop()
@@ -57,8 +58,12 @@ def _views_inside(segment: Segment) -> list[Node]:
             found[node] = None
             stack += _parts(node)
             continue
-        if gathers and (_is_product(node) or (node.op in (PERMUTE, EXPAND) and node in reshaped)):
+        moved = node.op in (PERMUTE, EXPAND) and node in reshaped
+        moved = moved or (node.op is PERMUTE and node in padded)
+        if gathers and (_is_product(node) or moved):
             found[node] = None
+        if node.op is PAD:
+            padded.add(node.src[0])
         if node.op is RESHAPE:
             reshaped.add(node.src[0])
         stack += node.src
