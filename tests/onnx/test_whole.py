@@ -453,7 +453,8 @@ def test_bytes_that_become_larger_keep_their_channels_last(cut: list[int]) -> No
     sa, sy = SCALES["sa"], SCALES["sy"]
 
     def whole(real: Array) -> Array:
-        return np.clip(np.round(real / sy) + 131, 0, 255).astype(np.float32) - 131
+        found: Array = np.clip(np.round(real / sy) + 131, 0, 255).astype(np.float32) - 131
+        return found
 
     total = np.einsum("nchw,oc->nohw", x.astype(int) - 131, w[:, :, 0, 0].astype(int))
     d = whole(total.astype(np.float32) * (sa * sa)) * sy
