@@ -17,16 +17,7 @@ from .proto import Graph, Node
 
 def in_order(graph: Graph) -> list[Node]:
     """Nodes after their sources."""
-    nodes, given = list(graph.node), set(given_names(graph))
-    makers: dict[str, int] = {}
-    for i, node in enumerate(nodes):
-        for name in filter(None, node.output):
-            if name in given:
-                raise ModelError(
-                    f"a node makes {name!r}, which is given", "the model is not valid ONNX"
-                )
-            if makers.setdefault(name, i) != i:
-                raise ModelError(f"two nodes make {name!r}", "the model is not valid ONNX")
+    nodes, makers = list(graph.node), _makers(graph)
     sources = [[makers[name] for name in needed(node) if name in makers] for node in nodes]
     if all([source < i for i, found in enumerate(sources) for source in found]):
         return nodes
@@ -46,6 +37,20 @@ def in_order(graph: Graph) -> list[Node]:
                 done.add(i)
                 order.append(nodes[i])
     return order
+
+
+def _makers(graph: Graph) -> dict[str, int]:
+    """Which node makes each name."""
+    given, makers = set(given_names(graph)), dict[str, int]()
+    for i, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in given:
+                raise ModelError(
+                    f"a node makes {name!r}, which is given", "the model is not valid ONNX"
+                )
+            if makers.setdefault(name, i) != i:
+                raise ModelError(f"two nodes make {name!r}", "the model is not valid ONNX")
+    return makers
 
 
 def given_names(graph: Graph) -> Iterator[str]:

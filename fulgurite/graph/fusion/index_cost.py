@@ -100,16 +100,18 @@ def _turned(nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], 
     transposed only where all of it is read."""
     if any([n.op is FOLD for n in nodes]):
         return 0
-    stores = [_steps(n.arg[1], sizes) for n in nodes if n.op is STORE]
-    lanes = {_first(steps) for steps in stores}
-    total = 0
-    for load in loads:
-        steps = _steps(load.arg[1], sizes)
-        rows = [a for a, step in steps.items() if step == 1 and sizes[a] >= short]
-        across = [a for a in lanes if steps.get(a, 1) != 1 and sizes[a] >= short]
-        if load.arg[2] and rows and across:
-            total += _count(steps, sizes)
-    return total
+    lanes = {_first(_steps(n.arg[1], sizes)) for n in nodes if n.op is STORE}
+    asked = [_steps(load.arg[1], sizes) for load in loads if load.arg[2]]
+    return sum([_count(steps, sizes) for steps in asked if _crosses(steps, lanes, sizes, short)])
+
+
+def _crosses(
+    steps: Mapping[int, int], lanes: Iterable[int], sizes: Sequence[int], short: int
+) -> bool:
+    """True if lanes are far apart in memory, which has rows along another axis; both are long."""
+    rows = [a for a, step in steps.items() if step == 1 and sizes[a] >= short]
+    across = [a for a in lanes if steps.get(a, 1) != 1 and sizes[a] >= short]
+    return bool(rows and across)
 
 
 def _gathered(

@@ -14,10 +14,11 @@ cut anew, in the order they had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from math import inf
 
 from ...core.node import Node, toposort
+from ...core.op import Op
 from ...core.ops.effect import REMAT
 from ...core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
@@ -46,8 +47,7 @@ def _views_inside(segment: Segment) -> list[Node]:
         return []
     memory, found = memory_of(cut), dict[Node, None]()
     gathers = work_of(cut[0]).gathered > 0
-    reshaped = set[Node]()  # a reshape of what is in memory is that memory
-    padded = {n.src[0] for n in outputs if n.op is PAD}
+    read_by = {(PAD, n.src[0]) for n in outputs if n.op is PAD}
     seen, stack = set[Node](), [s for n in outputs for s in n.src]
     while stack:
         node = stack.pop()
@@ -58,16 +58,19 @@ def _views_inside(segment: Segment) -> list[Node]:
             found[node] = None
             stack += _parts(node)
             continue
-        moved = node.op in (PERMUTE, EXPAND) and node in reshaped
-        moved = moved or (node.op is PERMUTE and node in padded)
-        if gathers and (_is_product(node) or moved):
+        if gathers and (_is_product(node) or _falls_apart(node, read_by)):
             found[node] = None
-        if node.op is PAD:
-            padded.add(node.src[0])
-        if node.op is RESHAPE:
-            reshaped.add(node.src[0])
+        read_by.update([(node.op, s) for s in node.src[:1]])
         stack += node.src
     return list(found)
+
+
+def _falls_apart(node: Node, read_by: Set[tuple[Op, Node]]) -> bool:
+    """True if a value is reordered or repeated and then reshaped, or reordered and then padded: a
+    reshape of what is in memory is that memory."""
+    if (RESHAPE, node) in read_by:
+        return node.op in (PERMUTE, EXPAND)
+    return node.op is PERMUTE and (PAD, node) in read_by
 
 
 def _is_product(node: Node) -> bool:
