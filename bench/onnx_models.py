@@ -42,9 +42,9 @@ def measure(name: str, threads: int, seconds: float, busy: bool = False) -> dict
     """The figures of one model, in this process."""
     clock = time.process_time if busy else time.perf_counter
     import fulgurite as fg
-    from bench.onnx_zoo import ZOO
+    from bench.onnx_zoo_more import ALL
 
-    text, given = ZOO[name]()
+    text, given = ALL[name]()
     session = session_of(text, threads)
     wanted = session.run(None, given)
     model = fg.onnx.load(text)
@@ -131,9 +131,9 @@ def start(system: str, path: str, threads: int) -> dict[str, float]:
 
 def starts(name: str, threads: int, asked: argparse.Namespace, caches: str) -> dict[str, float]:
     """First calls and memory of both systems, each in processes of its own."""
-    from bench.onnx_zoo import ZOO
+    from bench.onnx_zoo_more import ALL
 
-    text, given = ZOO[name]()
+    text, given = ALL[name]()
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/model.onnx"
@@ -232,9 +232,9 @@ def main() -> None:
     if asked.worker:
         print(json.dumps(measure(asked.worker, asked.threads[0], asked.seconds, asked.busy)))
         return
-    from bench.onnx_zoo import ZOO
+    from bench.onnx_zoo_more import ALL
 
-    names = [n for n in ZOO if not asked.only or any(o.lower() in n.lower() for o in asked.only)]
+    names = [n for n in ALL if not asked.only or any(o.lower() in n.lower() for o in asked.only)]
     rows: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in names}
     with tempfile.TemporaryDirectory() as folder:
         caches = asked.caches or folder

@@ -347,7 +347,7 @@ def crnn() -> Made:
     return net.build(net.linear(x, 256, 37))
 
 
-def _inverted(net: Net, x: str, inner: int, outer: int, wide: int, stride: int, act: str,
+def inverted_bottleneck(net: Net, x: str, inner: int, outer: int, wide: int, stride: int, act: str,
               size: int = 3, gate: bool = False) -> str:  # fmt: skip
     """An inverted residual: wide by 1x1, depthwise, narrow by 1x1."""
     y = net.conv(x, inner, wide, 1, act=act)
@@ -367,7 +367,7 @@ def mobilenet_v2(size: int = 160) -> Made:
     for outer, count, stride in ((24, 2, 2), (32, 3, 2), (64, 3, 2), (96, 2, 1), (160, 2, 2)):
         for number in range(count):
             step = stride if number == 0 else 1
-            x, inner = _inverted(net, x, inner, outer, 6 * inner, step, "relu6"), outer
+            x, inner = inverted_bottleneck(net, x, inner, outer, 6 * inner, step, "relu6"), outer
     x = net.op("GlobalAveragePool", net.conv(x, 160, 640, 1, act="relu6"))
     return net.build(net.linear(net.op("Flatten", x), 640, 1000))
 
@@ -382,7 +382,10 @@ def mobilenet_v3() -> Made:
             (48, 120, 1, 5, 1, "HardSwish"), (96, 288, 2, 5, 1, "HardSwish"),
             (96, 576, 1, 5, 1, "HardSwish"))  # fmt: skip
     for outer, wide, stride, size, gate, act in plan:
-        x, inner = _inverted(net, x, inner, outer, wide, stride, act, size, bool(gate)), outer
+        x, inner = (
+            inverted_bottleneck(net, x, inner, outer, wide, stride, act, size, bool(gate)),
+            outer,
+        )
     x = net.op("GlobalAveragePool", net.conv(x, 96, 576, 1, act="HardSwish"))
     x = net.act(net.linear(net.op("Flatten", x), 576, 1024), "HardSwish")
     return net.build(net.linear(x, 1024, 1000))

@@ -113,7 +113,7 @@ class Program:
         self.model, self.graph, self.files = model, model.graph, files
         self.name = name or "model.onnx"  # of the file
         self.numbers = {id(node): i for i, node in enumerate(model.graph.node, start=1)}
-        model.graph.node = in_order(model.graph.node)
+        model.graph.node = in_order(model.graph)
         self.lines: dict[int, NamedLine] = {}  # by the identity of nodes
         self.opsets = versions(model.opset_import)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
@@ -521,15 +521,22 @@ def _bounds(call: Call) -> tuple[float, float]:
 def _moved_whole(call: Call, domain: str) -> Any:
     """What moves quantised elements moves their whole numbers: they are the fewest bytes."""
     first = call.inputs[0] if call.inputs else None
-    if domain or call.node.op_type not in MOVES or not isinstance(first, Dequantised):
+    if domain or not isinstance(first, Dequantised) or not first.is_uniform:
         return None
-    if not first.is_uniform:
+    if call.node.op_type not in MOVES and not _picks(call):
         return None
     found = find(domain, call.node.op_type, call.version)
     made = found.build(call.with_inputs(first.whole, *call.inputs[1:]))
     several = made if isinstance(made, tuple) else (made,)
     moved = [None if v is None else first.moved(_whole(v, first)) for v in several]
     return tuple(moved) if isinstance(made, tuple) else moved[0]
+
+
+def _picks(call: Call) -> bool:
+    """True if a picture in another size has elements of the old one alone."""
+    beyond = call.text("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    nearest = call.text("mode", "nearest") == "nearest"
+    return call.node.op_type in ("Resize", "Upsample") and nearest and not beyond
 
 
 def _whole(made: Tensor | Value, like: Dequantised) -> Value:

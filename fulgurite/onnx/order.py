@@ -3,24 +3,21 @@
 In: the nodes of a graph as a file lists them. Out: the same nodes, each after its sources, else as
 they were. The standard wants them so; converters that add casts at the end of a list do not, and
 other runtimes sort. Nodes on a circle stay where they are: who reads them finds no value. A name
-that two nodes make is an error: its readers would depend on the order.
+that two nodes make, or a node and the graph's inputs, is an error: its readers would depend on the
+order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from .errors import ModelError
-from .proto import Node
+from .proto import Graph, Node
 
 
-def in_order(nodes: Sequence[Node]) -> Sequence[Node]:
+def in_order(graph: Graph) -> list[Node]:
     """Nodes after their sources."""
-    makers: dict[str, int] = {}
-    for i, node in enumerate(nodes):
-        for name in filter(None, node.output):
-            if makers.setdefault(name, i) != i:
-                raise ModelError(f"two nodes make {name!r}", "the model is not valid ONNX")
+    nodes, makers = list(graph.node), _makers(graph)
     sources = [[makers[name] for name in needed(node) if name in makers] for node in nodes]
     if all([source < i for i, found in enumerate(sources) for source in found]):
         return nodes
@@ -42,11 +39,39 @@ def in_order(nodes: Sequence[Node]) -> Sequence[Node]:
     return order
 
 
+def _makers(graph: Graph) -> dict[str, int]:
+    """Which node makes each name."""
+    given, makers = set(given_names(graph)), dict[str, int]()
+    for i, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in given:
+                raise ModelError(
+                    f"a node makes {name!r}, which is given", "the model is not valid ONNX"
+                )
+            if makers.setdefault(name, i) != i:
+                raise ModelError(f"two nodes make {name!r}", "the model is not valid ONNX")
+    return makers
+
+
+def given_names(graph: Graph) -> Iterator[str]:
+    """The names that a graph has before any node runs: its inputs and weights."""
+    yield from (info.name for info in graph.input)
+    yield from (weight.name for weight in graph.initializer)
+    yield from (w.values.name for w in graph.sparse_initializer if w.values is not None)
+
+
 def needed(node: Node) -> Iterator[str]:
-    """The names that a node reads, also in its subgraphs."""
+    """The names that a node reads, also those that its subgraphs capture."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (*attribute.graphs, *([attribute.g] if attribute.g is not None else [])):
-            for inner in graph.node:
-                yield from needed(inner)
-            yield from (info.name for info in graph.output)
+            yield from _captured(graph)
+
+
+def _captured(graph: Graph) -> Iterator[str]:
+    """The names that a subgraph reads and does not make before."""
+    own = set(given_names(graph))
+    for inner in graph.node:
+        yield from (name for name in needed(inner) if name not in own)
+        own.update(inner.output)
+    yield from (info.name for info in graph.output if info.name not in own)

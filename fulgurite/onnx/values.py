@@ -54,10 +54,19 @@ class Sums(NamedTuple):
         return self._replace(low=min(max(self.low, low), high), high=min(max(self.high, low), high))
 
 
+class Joined(NamedTuple):
+    """Where quantised elements are from: whoever quantises them again takes each part."""
+
+    parts: list[Value]
+    axis: int
+
+
 class Value:
     """One tensor of the model: lazy, and perhaps known on the host."""
 
-    __slots__ = ("_array", "_fold", "_last", "_tensor", "constant", "kind", "sources", "sums")
+    __slots__ = (
+        "_array", "_fold", "_last", "_tensor", "constant", "joined", "kind", "sources", "sums",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +84,7 @@ class Value:
         self.kind, self.sources, self.constant = kind, sources, constant
         self._last: Tensor | None = None
         self.sums: Sums | None = None
+        self.joined: Joined | None = None
 
     @classmethod
     def channels_last(cls, tensor: Tensor, kind: Kind | None = None) -> Value:

@@ -38,6 +38,32 @@ def test_a_loop_of_known_length_is_unrolled_or_compiled(steps: int) -> None:
     assert found["rows"].tolist() == list(range(steps))
 
 
+def test_a_loop_of_no_steps_gives_no_rows_of_the_sizes_that_a_step_would_give() -> None:
+    body = loop_body(
+        [node("Identity", "c", "c2"), node("Add", "v x", "v2"), node("Concat", "v v", "r", axis=0)],
+        [port("c2", "bool"), port("v2"), port("r")],
+    )
+    nodes = [node("Loop", "n . x", "y rows", body=body)]
+    made = load(model(graph(nodes, [*VECTOR, port("n", "int64", ())], [port("y"), port("rows")])))
+    for steps in (2, 0, 20):
+        found = made(X, np.array(steps))
+        assert found["rows"].shape == (steps, 2 * len(X))
+        np.testing.assert_allclose(found["y"].numpy(), X * (steps + 1), rtol=1e-6)
+
+
+def test_a_loop_of_no_steps_that_cannot_be_compiled_gives_rows_as_it_declares_them() -> None:
+    body = loop_body(
+        [node("Identity", "c", "c2"), node("Add", "v x", "v2"), node("NonZero", "v", "k"),
+         node("Transpose", "k", "kt"), node("GatherND", "v kt", "g"),
+         node("Resize", "g . . sizes", "r")],
+        [port("c2", "bool"), port("v2"), port("r", "float32", (2,))],
+    )  # fmt: skip
+    nodes = [node("Loop", "n . x", "y rows", body=body)]
+    weights = {"n": np.array(0, np.int64), "sizes": np.array([2], np.int64)}
+    made = load(model(graph(nodes, VECTOR, [port("y"), port("rows")], weights)))
+    assert made(X)["rows"].shape == (0, 2)
+
+
 def test_a_loop_whose_condition_is_computed_ends_when_it_fails() -> None:
     body = loop_body(
         [node("Add", "v v", "v2"), node("ReduceMax", "v2", "m", keepdims=0),

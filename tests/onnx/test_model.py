@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.core.ops.leaf import PARAM
 from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
+from fulgurite.graph.ir.queries import elements
 from fulgurite.onnx import ModelError, UnsupportedError, load
 from fulgurite.onnx.ops.nn import resizing
 from fulgurite.onnx.proto import Attribute, parse
@@ -708,6 +711,24 @@ def test_rows_that_are_made_in_turns_are_those_that_are_picked_one_by_one(
         made = load(model(graph([resize], [port("x", shape=x.shape)], [port("y")], scales)))
         found.append(made(x)["y"].numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.device("cpu")
+def test_a_picture_that_was_made_larger_is_stored_before_a_product_is_added_to_it() -> None:
+    """Or the product's results would look up repeated pixels one by one."""
+    nodes = [node("Resize", "x . s", "l", mode="nearest", nearest_mode="floor",
+                  coordinate_transformation_mode="asymmetric"),
+             node("Conv", "p w", "c"), node("Add", "c l", "y")]  # fmt: skip
+    weights = {"s": np.array([1, 1, 2, 2], np.float32), "w": f(32, 16, 1, 1)}
+    x, p = f(1, 32, 20, 20), f(1, 16, 40, 40)
+    ports = [port("x", shape=x.shape), port("p", shape=p.shape)]
+    made = load(model(graph(nodes, ports, [port("y")], weights)))
+    want = np.einsum("nchw,oc->nohw", p, weights["w"][:, :, 0, 0]) + x.repeat(2, 2).repeat(2, 3)
+    np.testing.assert_allclose(made(x, p)["y"].numpy(), want, rtol=1e-4, atol=1e-4)
+    assert made.last is not None and made.last.schedule is not None
+    products = [i.kernel for i in made.last.schedule.items if i.kernel.kind == "contract"]
+    params = [n for kernel in products for n in toposort([kernel.body]) if n.op is PARAM]
+    assert params and x.size not in [elements(n.shape) for n in params]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])

@@ -37,3 +37,20 @@ def test_lines_are_places_in_the_file() -> None:
     with pytest.raises(ModelError) as found:
         load(model(graph(nodes, *PORTS)))(X)
     assert "Reshape" in str(found.value)
+
+
+def test_a_node_that_makes_what_the_graph_is_given_is_an_error() -> None:
+    for nodes in ([node("Neg", "x", "x"), node("Abs", "x", "y")],
+                  [node("Abs", "w", "y"), node("Neg", "x", "w")]):  # fmt: skip
+        with pytest.raises(ModelError, match="which is given"):
+            load(model(graph(nodes, *PORTS, {"w": X})))(X)
+
+
+def test_a_name_of_a_branchs_own_is_not_that_of_a_node_outside() -> None:
+    then = graph([node("Neg", "x", "h"), node("Exp", "h", "o")], [], [port("o")])
+    other = graph([node("Abs", "x", "o")], [], [port("o")])
+    nodes = [node("If", "c", "z", then_branch=then, else_branch=other),
+             node("Mul", "z z", "h"), node("Add", "h z", "y")]  # fmt: skip
+    made = load(model(graph(nodes, [*PORTS[0], port("c", "bool", ())], PORTS[1])))
+    for truth, z in ((True, np.exp(-X)), (False, np.abs(X))):
+        np.testing.assert_allclose(made(X, np.array(truth))["y"].numpy(), z * z + z, rtol=1e-6)

@@ -9,9 +9,11 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.node import toposort
-from fulgurite.core.ops.elementwise import MUL
+from fulgurite.core.ops.elementwise import CAST, MUL
 from fulgurite.core.ops.index import LOAD
+from fulgurite.core.ops.movement import PERMUTE
 from fulgurite.core.passes import show
+from fulgurite.graph.fusion.index_cost import only_chooses
 from fulgurite.graph.ir.lower import IndexKernel
 from fulgurite.onnx import load
 from fulgurite.onnx.ops.nn import convolution as convolution_module
@@ -383,3 +385,85 @@ def test_the_steps_of_a_quantised_lstm_read_weights_that_were_laid_by_fours_befo
     shapes = [s.shape for s in loop.src if s.dtype is fg.int8]
     assert shapes == [(hidden // 4, 4 * hidden, 4)]
     np.testing.assert_allclose(found["cpu"].numpy(), found["reference"].numpy(), atol=1e-3)
+
+
+def items_of(nodes: list[bytes], given: dict[str, Array], weights: dict[str, Any]) -> list[Any]:
+    """The kernels of a model whose result is bytes."""
+    ports = [port(name, x.dtype.name, x.shape) for name, x in given.items()]
+    made = load(model(graph(nodes, ports, [port("y", "uint8")], weights)))
+    made(**given)
+    assert made.last is not None and made.last.schedule is not None
+    return list(made.last.schedule.items)
+
+
+@pytest.mark.device("cpu")
+def test_bytes_that_are_joined_are_quantised_apart_and_copied() -> None:
+    """Those in the joint's scale are as they are, others get it; then all are copied as bytes."""
+    a, b = hostile("uint8", 1, 32, 20, 20), hostile("uint8", 1, 16, 20, 20)
+    nodes = [
+        node("DequantizeLinear", "a sa za", "f"), node("DequantizeLinear", "b sb zb", "g"),
+        node("Concat", "f g", "c", axis=1), node("QuantizeLinear", "c sa za", "y"),
+    ]  # fmt: skip
+    weights: dict[str, Any] = {"sb": np.float32(0.07), "zb": np.uint8(9), **SCALES}
+    given = {"a": a, "b": b}
+    real = (b.astype(np.int32) - 9).astype(np.float32) * np.float32(0.07)
+    other = np.clip(np.round(real / SCALES["sa"]) + 131, 0, 255).astype(np.uint8)
+    found = built(nodes, given, weights, "uint8")
+    np.testing.assert_array_equal(found, np.concatenate([a, other], 1))
+    items = items_of(nodes, given, weights)
+    assert [only_chooses(toposort([i.kernel.body])) for i in items] == [False, True]
+
+
+@pytest.mark.device("cpu")
+def test_bytes_that_are_repeated_are_no_real_numbers_meanwhile() -> None:
+    x, factors = hostile("uint8", 1, 8, 5, 6), np.array([1, 1, 2, 3], np.float32)
+    for how in ("nearest", "linear"):
+        nodes = [
+            node("DequantizeLinear", "x sa za", "f"),
+            node("Resize", "f . factors", "r", mode=how, nearest_mode="floor",
+                 coordinate_transformation_mode="asymmetric"),
+            node("QuantizeLinear", "r sa za", "y"),
+        ]  # fmt: skip
+        weights = {"factors": factors, **SCALES}
+        items = items_of(nodes, {"x": x}, weights)
+        casts = [n for i in items for n in toposort([i.kernel.body]) if n.op is CAST]
+        assert bool(casts) == (how == "linear")
+        if how == "nearest":
+            found = built(nodes, {"x": x}, weights, "uint8")
+            np.testing.assert_array_equal(found, x.repeat(2, 2).repeat(3, 3))
+
+
+@pytest.mark.device("cpu")
+@pytest.mark.parametrize("cut", [[0, 0, 0, 0], [1, 0, 2, 1]])
+def test_bytes_that_become_larger_keep_their_channels_last(cut: list[int]) -> None:
+    """A convolution, a transposed one and a resize: one turn at the beginning, one at the end."""
+    x, w = hostile("uint8", 1, 16, 20, 20), hostile("int8", 16, 16, 1, 1)
+    v = RNG.standard_normal((16, 16, 2, 2)).astype(np.float32)
+    nodes = [
+        node("DequantizeLinear", "x sa za", "f"), node("DequantizeLinear", "w sa", "g"),
+        node("Conv", "f g", "c"), node("QuantizeLinear", "c sy za", "q"),
+        node("DequantizeLinear", "q sy za", "d"),
+        node("ConvTranspose", "d v bias", "t", strides=[2, 2], pads=cut),
+        node("QuantizeLinear", "t sy za", "r"), node("DequantizeLinear", "r sy za", "h"),
+        node("Resize", "h . factors", "l", mode="linear"), node("QuantizeLinear", "l sy za", "y"),
+    ]  # fmt: skip
+    bias, factors = np.linspace(-1, 1, 16, dtype=np.float32), np.array([1, 1, 2, 2], np.float32)
+    weights = {"w": w, "v": v, "bias": bias, "factors": factors, **SCALES}
+    found = built(nodes, {"x": x}, weights, "uint8")
+    sa, sy = SCALES["sa"], SCALES["sy"]
+
+    def whole(real: Array) -> Array:
+        found: Array = np.clip(np.round(real / sy) + 131, 0, 255).astype(np.float32) - 131
+        return found
+
+    total = np.einsum("nchw,oc->nohw", x.astype(int) - 131, w[:, :, 0, 0].astype(int))
+    d = whole(total.astype(np.float32) * (sa * sa)) * sy
+    t = np.einsum("nchw,coij->nohiwj", d, v).reshape(1, 16, 40, 40) + bias[:, None, None]
+    t = t[:, :, cut[0] : 40 - cut[2], cut[1] : 40 - cut[3]]
+    h = fg.Tensor(whole(t) * sy)
+    wide = fg.nn.functional.interpolate(h, scale_factor=2, mode="bilinear").numpy()
+    assert np.abs(found.astype(int) - (whole(wide) + 131)).max() <= 1  # one rounding either way
+    *others, last = items_of(nodes, {"x": x}, weights)
+    assert any(n.op is PERMUTE and n.arg == (0, 3, 1, 2) for n in toposort([last.kernel.body]))
+    before = [n for i in others for n in toposort([i.kernel.body])]
+    assert not any(n.op is PERMUTE and n.arg == (0, 3, 1, 2) for n in before)

@@ -81,8 +81,7 @@ def _text(dtype: DType) -> str:
         e.line(f"store {kind} {value}, ptr {ends[1]}, align 1")
 
     def run(source: str, result: str, count: str, step: str) -> None:
-        last = e.let(f"sub i64 {count}, {lanes}")
-        kind = f"<{lanes} x {inner}>"
+        near = e.let(f"icmp eq i64 {step}, 1")
 
         def each(kind: str, stride: int, stop: str, apart: str) -> None:
             def once(place: str, _: list[str]) -> list[str]:
@@ -91,15 +90,22 @@ def _text(dtype: DType) -> str:
 
             e.loop("0", stop, stride, [], once)
 
-        def by_vectors() -> None:
-            each(kind, lanes, last, "1")
+        def by_vectors(width: int, last: str) -> None:
+            kind = f"<{width} x {inner}>"
+            each(kind, width, last, "1")
             move(kind, source, result, last)
 
-        def one_by_one() -> None:
-            each(inner, 1, count, step)
+        def by(width: int) -> None:
+            """Vectors of so many elements, or of half of them where the run is shorter."""
+            if width < 2 or width * raw.itemsize < FORM.least_vector_bytes:
+                each(inner, 1, count, step)
+                return
+            last = e.let(f"sub i64 {count}, {width}")
+            long = e.let(f"icmp sge i64 {last}, 0")
+            fits = e.let(f"and i1 {long}, {near}")
+            e.either(fits, lambda: by_vectors(width, last), lambda: by(width // 2))
 
-        long, near = e.let(f"icmp sge i64 {last}, 0"), e.let(f"icmp eq i64 {step}, 1")
-        e.either(e.let(f"and i1 {long}, {near}"), by_vectors, one_by_one)
+        by(lanes)
 
     def piece(index: str, _: list[str]) -> list[str]:
         far = e.let(f"mul i64 {index}, {len(_FIELDS)}")

@@ -30,4 +30,4 @@ def has_choice(segments: Sequence[tuple[str, list[Node], Cut]]) -> bool:
 def has_views(order: Iterable[Node]) -> bool:
     """True if a graph has what may be costly to address: choices by place, or reordered axes."""
     ops = {node.op for node in order}
-    return {PAD, WHERE} <= ops or {PERMUTE, RESHAPE} <= ops
+    return {PAD, WHERE} <= ops or {PERMUTE, RESHAPE} <= ops or {PERMUTE, PAD} <= ops

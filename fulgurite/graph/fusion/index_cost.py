@@ -56,8 +56,8 @@ class IndexWork(NamedTuple):
 def index_work(kernel: Kernel, order: Sequence[Node], short: int, interleave: int) -> IndexWork:
     """How a kernel reads memory; fewer than `short` neighbours are no run, but up to so many
     `interleave` of longer ones are shuffled into one."""
-    reorders, chooses = _reorders(order), _chooses(order)
-    if not reorders and not chooses:
+    reorders, chooses, pads = _reorders(order), _chooses(order), pads_turned(order)
+    if not reorders and not chooses and not pads:
         return IndexWork()
     try:
         indexed = lower(kernel.body, kernel.inputs)
@@ -66,18 +66,22 @@ def index_work(kernel: Kernel, order: Sequence[Node], short: int, interleave: in
     sizes = [n if isinstance(n, int) else upper(n) for n in indexed.axes]
     nodes = toposort([indexed.body])
     loads = [n for n in nodes if n.op is LOAD and not n.src]
-    return IndexWork(
-        _gathered(nodes, loads, sizes, (short, interleave)) + _scattered(nodes, sizes, short)
-        if reorders
-        else 0,
-        _chosen(nodes, loads, sizes) if chooses else 0,
-    )
+    gathered = _turned(nodes, loads, sizes, short) if pads else 0
+    if reorders:
+        gathered += _gathered(nodes, loads, sizes, (short, interleave))
+        gathered += _scattered(nodes, sizes, short)
+    return IndexWork(gathered, _chosen(nodes, loads, sizes) if chooses else 0)
 
 
 def _reorders(order: Sequence[Node]) -> bool:
     """True if axes may fall apart: else every one is whole."""
     ops = {node.op for node in order}
     return RESHAPE in ops and not ops.isdisjoint((PERMUTE, EXPAND))
+
+
+def pads_turned(order: Sequence[Node]) -> bool:
+    """True if something is put around memory that is read in another order."""
+    return any([n.op is PAD and n.src[0].op is PERMUTE for n in order])
 
 
 def _chooses(order: Sequence[Node]) -> bool:
@@ -89,6 +93,25 @@ def _chosen(nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int]) 
     """Numbers that are read of which one of several is taken."""
     free = free_axes(nodes)
     return sum([_count(free[load], sizes) for load in loads if load.arg[2]])
+
+
+def _turned(nodes: Sequence[Node], loads: Sequence[Node], sizes: Sequence[int], short: int) -> int:
+    """Numbers that a map reads across memory where a condition allows it: squares of memory are
+    transposed only where all of it is read."""
+    if any([n.op is FOLD for n in nodes]):
+        return 0
+    lanes = {_first(_steps(n.arg[1], sizes)) for n in nodes if n.op is STORE}
+    asked = [_steps(load.arg[1], sizes) for load in loads if load.arg[2]]
+    return sum([_count(steps, sizes) for steps in asked if _crosses(steps, lanes, sizes, short)])
+
+
+def _crosses(
+    steps: Mapping[int, int], lanes: Iterable[int], sizes: Sequence[int], short: int
+) -> bool:
+    """True if lanes are far apart in memory, which has rows along another axis; both are long."""
+    rows = [a for a, step in steps.items() if step == 1 and sizes[a] >= short]
+    across = [a for a in lanes if steps.get(a, 1) != 1 and sizes[a] >= short]
+    return bool(rows and across)
 
 
 def _gathered(

@@ -3,23 +3,24 @@
 In: a `Partition`, kernels as greedy fusion made them. Out: one in which some values that kernels
 compute on their way are stored by kernels of their own. Movement costs greedy fusion nothing, and
 mostly it is nothing: an address. A concatenation is a choice between its parts for every element,
-though, and what is permuted and reshaped may be numbers read one by one (`index_cost`). Such a
-value could be stored: that costs its own kernel, and each kernel that has it inside saves what it
-costs more by than one that reads memory (`time_of`). So could a product whose results would be
-stored in turns, one by one: a map puts them in order. The value that saves most is stored first,
-until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved before some store
-is believed until it is the most. To store a value is always legal: kernels are cut anew, in the
-order they had.
+though, and what is permuted and then reshaped or padded may be numbers read one by one
+(`index_cost`). Such a value could be stored: that costs its own kernel, and each kernel that has it
+inside saves what it costs more by than one that reads memory (`time_of`). So could a product whose
+results would be stored in turns, one by one: a map puts them in order. The value that saves most is
+stored first, until none does: a lazy greedy choice (Minoux, 1978), in which what a value saved
+before some store is believed until it is the most. To store a value is always legal: kernels are
+cut anew, in the order they had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from math import inf
 
 from ...core.node import Node, toposort
+from ...core.op import Op
 from ...core.ops.effect import REMAT
-from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
+from ...core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Cut, Extractor
 from ..ir.queries import is_contraction
@@ -46,7 +47,7 @@ def _views_inside(segment: Segment) -> list[Node]:
         return []
     memory, found = memory_of(cut), dict[Node, None]()
     gathers = work_of(cut[0]).gathered > 0
-    reshaped = set[Node]()  # a reshape of what is in memory is that memory
+    read_by = {(PAD, n.src[0]) for n in outputs if n.op is PAD}
     seen, stack = set[Node](), [s for n in outputs for s in n.src]
     while stack:
         node = stack.pop()
@@ -57,12 +58,19 @@ def _views_inside(segment: Segment) -> list[Node]:
             found[node] = None
             stack += _parts(node)
             continue
-        if gathers and (_is_product(node) or (node.op in (PERMUTE, EXPAND) and node in reshaped)):
+        if gathers and (_is_product(node) or _falls_apart(node, read_by)):
             found[node] = None
-        if node.op is RESHAPE:
-            reshaped.add(node.src[0])
+        read_by.update([(node.op, s) for s in node.src[:1]])
         stack += node.src
     return list(found)
+
+
+def _falls_apart(node: Node, read_by: Set[tuple[Op, Node]]) -> bool:
+    """True if a value is reordered or repeated and then reshaped, or reordered and then padded: a
+    reshape of what is in memory is that memory."""
+    if (RESHAPE, node) in read_by:
+        return node.op in (PERMUTE, EXPAND)
+    return node.op is PERMUTE and (PAD, node) in read_by
 
 
 def _is_product(node: Node) -> bool:

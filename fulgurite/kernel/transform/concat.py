@@ -37,6 +37,7 @@ class ConcatForm:
     short_share: int = 16  # part of all elements that may be in shorter ones
     apart_share: int = 4  # part of all elements that may lie apart, and be copied one by one
     vector_bytes: int = 64  # that are copied at once
+    least_vector_bytes: int = 8  # of a run that is shorter
 
 
 FORM = ConcatForm()

@@ -20,9 +20,9 @@ from ...core.op import Array
 from ...errors import FulguriteError
 from ...tensor import Tensor
 from ..errors import ModelError, NeedsValueError
-from ..proto import Graph
+from ..proto import Graph, ValueInfo
 from ..table import Call, operator
-from ..types import INT64
+from ..types import INT64, kind_of
 from ..values import Value
 from .movement import axis_of
 
@@ -135,7 +135,24 @@ class _Loop:
             step += 1
             if most is None or step < most:
                 going = bool(op.build.read(found[0]).reshape(-1)[0])
-        return (*carried, *[_stacked(row, body, i) for i, row in enumerate(rows, 1 + len(carried))])
+        if not step:
+            return (*carried, *self._no_rows())
+        return (*carried, *[_stacked(row) for row in rows])
+
+    def _no_rows(self) -> list[Value]:
+        """What no step gave: the sizes of a row are those that a step would give."""
+        declared = [_declared(info) for info in self.body.output[1 + len(self.carried) :]]
+        if not declared or not self.holds_tensors:
+            return declared
+        self.op.build.tracing += 1
+        try:
+            counter = fg.Tensor(np.zeros((), np.int64))
+            found = self._once(counter, [v.tensor for v in self.carried])[1 + len(self.carried) :]
+            return [Value(fg.zeros((0, *v.shape), v.tensor.dtype), v.kind) for v in found]
+        except FulguriteError:
+            return declared
+        finally:
+            self.op.build.tracing -= 1
 
     def compiled(self) -> tuple[Any, ...] | None:
         """The loop as one kernel, where its carries keep their shapes."""
@@ -194,16 +211,17 @@ class _Loop:
         return tuple(Value(x, v.kind) for x, v in zip(found[2:], self.carried, strict=True))
 
 
-def _stacked(row: list[Any], body: Graph, place: int) -> Value:
+def _stacked(row: list[Any]) -> Value:
     """What every step gave, as one tensor."""
-    if not row:
-        info = body.output[place].type
-        number = info.tensor_type.elem_type if info is not None and info.tensor_type else 1
-        from ..types import kind_of
-
-        kind = kind_of(number)
-        return Value(fg.zeros((0,), kind.carrier), kind)
     return Value(fg.stack([value.tensor for value in row], axis=0), row[0].kind)
+
+
+def _declared(info: ValueInfo) -> Value:
+    """No rows of what a body says it gives; sizes that it does not say are 0, as elsewhere."""
+    given = None if info.type is None else info.type.tensor_type
+    kind = kind_of(1 if given is None else given.elem_type)
+    sizes = () if given is None or given.shape is None else given.shape.dim
+    return Value(fg.zeros((0, *[d.dim_value or 0 for d in sizes]), kind.carrier), kind)
 
 
 @operator("Scan")

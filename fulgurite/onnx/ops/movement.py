@@ -6,6 +6,7 @@ in its carrier. Sizes that are inputs are read on the host, variable ones stay v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...core.node import Node
 from ...tensor import Tensor
 from ..errors import ModelError
 from ..table import Call, enter, operator
-from ..values import Value
+from ..values import Dequantised, Joined, Value
 
 enter(Identity=lambda op: op.any(0))
 
@@ -101,20 +102,26 @@ def flatten(op: Call) -> Tensor:
 
 @operator("Concat", keeps=True)
 def concat(op: Call) -> Tensor | Value:
-    """One after the other along an axis, with channels at the end if most elements have them so."""
-    parts, axis = op.tensors(), op.int("axis", 1)
+    """One after the other along an axis."""
+    parts, axis = [op.value(place) for place in range(len(op))], op.int("axis", 1)
     if len(parts) == 1:
-        return parts[0]
-    rows = [op.value(place).last for place in range(len(parts))]
-    sizes = [x.size if isinstance(x.size, int) else 0 for x in parts]
-    turned = [n for n, row in zip(sizes, rows, strict=True) if row is not None]
-    if not turned or 2 * sum(turned) < sum(sizes):
-        return fg.concat(parts, axis=axis)
-    order = [0, *range(2, parts[0].ndim), 1]
-    moved = [fg.moveaxis(x, 1, -1) if row is None else row
-             for x, row in zip(parts, rows, strict=True)]  # fmt: skip
-    joined = fg.concat(moved, axis=order.index(axis_of(axis, parts[0].ndim)))
-    return Value.channels_last(joined, op.kind(0))
+        return parts[0].tensor
+    made = together(parts, axis_of(axis, len(parts[0].shape)))
+    if all([isinstance(v, Dequantised) for v in parts]):
+        made.joined = Joined(parts, axis)
+    return made
+
+
+def together(parts: Sequence[Value], axis: int) -> Value:
+    """One after the other, with channels at the end if most elements have them so."""
+    kind, rank = parts[0].kind, len(parts[0].shape)
+    counts = [v.tensor.size if isinstance(v.tensor.size, int) else 0 for v in parts]
+    turned = [n for n, v in zip(counts, parts, strict=True) if v.last is not None]
+    if not turned or 2 * sum(turned) < sum(counts):
+        return Value(fg.concat([v.tensor for v in parts], axis=axis), kind)
+    moved = [fg.moveaxis(v.tensor, 1, -1) if v.last is None else v.last for v in parts]
+    order = [0, *range(2, rank), 1]
+    return Value.channels_last(fg.concat(moved, axis=order.index(axis)), kind)
 
 
 @operator("Split")

@@ -18,9 +18,9 @@ from ...tensor import Tensor
 from .. import types as t
 from ..table import Call, operator
 from ..types import CODED, Kind, kind_of
-from ..values import Dequantised, Sums, Value
+from ..values import Dequantised, Joined, Sums, Value
 from .casting import LARGEST, decode, encode
-from .movement import axis_of
+from .movement import axis_of, together
 from .nn.convolution import convolved_bytes
 from .nn.normalization import wide
 from .whole import Whole, product, whole
@@ -81,11 +81,30 @@ def quantize_linear(op: Call) -> Value:
     given, centre = op.value(0), op.value(2) if op.has(2) else None
     if isinstance(given, Dequantised) and given.is_made_by(op.value(1), centre, kind):
         return given.whole
+    if given.joined is not None and op[1].size == 1:
+        return _quantised_parts(op, given.joined, len(given.shape))
     last = given.last if op[1].size == 1 else None
     x = given.tensor if last is None else last
     made = _of_sums(op, given.sums, kind) if given.sums is not None else None
     made = _quantised(op, x, kind) if made is None else made
     return Value(made, kind) if last is None else Value.channels_last(made, kind)
+
+
+def _quantised_parts(op: Call, joined: Joined, rank: int) -> Value:
+    """What is joined, each part quantised by itself: those that are in this scale already are as
+    they are, others are stored, so that all are copied into their places."""
+    wholes = []
+    for part in joined.parts:
+        made = quantize_linear(op.with_inputs(part, *op.inputs[1:]))
+        is_one = isinstance(part, Dequantised) and made is part.whole
+        wholes.append(made if is_one else _stored(made))
+    return together(wholes, axis_of(joined.axis, rank))
+
+
+def _stored(value: Value) -> Value:
+    if value.last is not None:
+        return Value.channels_last(value.last.contiguous(), value.kind)
+    return Value(value.tensor.contiguous(), value.kind)
 
 
 def number(op: Call, place: int) -> Any:

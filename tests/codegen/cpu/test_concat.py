@@ -132,3 +132,17 @@ def test_a_few_short_runs_beside_long_ones_are_copied_one_by_one(by: int) -> Non
 def test_many_short_runs_are_left_to_lanes() -> None:
     x = fg.from_numpy(np.zeros((50, 6), np.float32))
     assert concats(*lowered(fg.roll(x, 2, 1).contiguous())) is None
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_runs_shorter_than_a_vector_are_copied_by_shorter_ones(dtype: str) -> None:
+    """The last one ends where the run does; only of a few elements each goes alone."""
+    for lengths in ([32, 16], [63, 24], [17, 9], [8, 31, 12]):
+        arrays = parts((70, 0), 1, lengths, dtype)
+        tensor = joined(arrays, 1)
+        text = concats(*lowered(tensor))
+        inner = {"uint8": "i8", "int16": "i16", "float32": "float"}[dtype]
+        count = 8 // np.dtype(dtype).itemsize
+        assert text is not None and f"load <{count} x {inner}>" in text.text
+        (found,), _ = run(tensor, seed=1)
+        np.testing.assert_array_equal(found, np.concatenate(arrays, 1))

@@ -210,3 +210,18 @@ def test_a_picture_whose_pixels_are_repeated_is_stored_before_its_windows_are_mu
     np.testing.assert_allclose(
         convolved(larger).numpy(), convolved(plain).numpy(), rtol=1e-5, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("around", [0, 7])
+def test_a_picture_that_is_turned_is_stored_before_it_is_padded(around: int) -> None:
+    """Squares of memory are transposed where all of it is read; a condition leaves single lanes."""
+    x, widths = given(1, 48, 64, 64), [(0, 0), (1, 1), (2, 0), (0, 0)]
+
+    def padded(x: fg.Tensor) -> fg.Tensor:
+        found: fg.Tensor = fg.pad(fg.moveaxis(x, 1, -1), widths, constant_values=around)
+        return found
+
+    assert stored(padded(x)) == [(1, 64, 64, 48)]
+    want = np.pad(np.moveaxis(x.numpy(), 1, -1), widths, constant_values=around)
+    np.testing.assert_array_equal(padded(x).numpy(), want)
+    assert stored(padded(x[:, :3])) == []  # so few channels are lanes of a relayout

@@ -319,8 +319,8 @@ def _byte_windows(op: Call, shape: Any, weight: Any, words: bool) -> Windows | N
 
 
 @operator("ConvTranspose")
-def conv_transpose(op: Call) -> Tensor:
-    """Every element spreads a window over the result."""
+def conv_transpose(op: Call) -> Tensor | Value:
+    """Every element spreads a window over the result; bytes keep their channels at the end."""
     x, weight = op[0], op[1]
     count = x.ndim - 2
     if count not in TRANSPOSED:
@@ -343,12 +343,30 @@ def conv_transpose(op: Call) -> Tensor:
         total = np.maximum(whole + more - kept, 0)
         less, rest = total // 2, total - total // 2
         low, high = (less, rest) if auto == "SAME_UPPER" else (rest, less)
+    widths = list(zip((-low).tolist(), (more - high).tolist(), strict=True))
+    last = op.value(0).last if isinstance(op.value(0), Dequantised) else None
+    apart = bool((size == strides).all() and (dilations == 1).all())
+    if last is not None and apart and op.int("group", 1) == 1:
+        y = padded(_tiles(op, last, weight), [(0, 0), *widths, (0, 0)], "constant")
+        return Value.channels_last(y + op[2] if op.has(2) else y)
     y = TRANSPOSED[count](
         x, weight, None, strides.tolist(), 0, 0, op.int("group", 1), dilations.tolist()
     )
-    widths = zip((-low).tolist(), (more - high).tolist(), strict=True)
     y = padded(y, [(0, 0), (0, 0), *widths], "constant")
     return y + along(op[2], y.ndim) if op.has(2) else y
+
+
+def _tiles(op: Call, rows: Tensor, weight: Tensor) -> Tensor:
+    """Windows that lie side by side: a product, whose columns are places of a window."""
+    inner, outer, *size = weight.shape
+    count, (n, *space, _) = len(size), rows.shape
+    kernel = fg.reshape(fg.moveaxis(weight, 1, -1), (inner, prod(size) * outer))
+    if op.value(1).constant:
+        op.build.keep(kernel)
+    y = fg.reshape(fg.reshape(rows, (-1, inner)) @ kernel, (n, *space, *size, outer))
+    order = [place for axis in range(count) for place in (1 + axis, 1 + count + axis)]
+    y = fg.permute_dims(y, (0, *order, 2 * count + 1))
+    return fg.reshape(y, (n, *[a * b for a, b in zip(space, size, strict=True)], outer))
 
 
 @operator("CausalConvWithState")

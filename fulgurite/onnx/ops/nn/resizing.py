@@ -21,6 +21,7 @@ from ....core.op import Array
 from ....tensor import Tensor
 from ...errors import ModelError
 from ...table import Call, operator
+from ...values import Dequantised, Value
 from ..movement import axis_of
 from .normalization import wide
 
@@ -64,9 +65,9 @@ def _mode(op: Call) -> str:
 
 
 @operator("Resize", since=10)
-def resize(op: Call) -> Tensor:
-    """Nearest, linear or cubic, by scales or to sizes."""
-    x = op[0]
+def resize(op: Call) -> Tensor | Value:
+    """Nearest, linear or cubic, by scales or to sizes; bytes keep their channels at the end."""
+    x, last = op[0], op.value(0).last
     if op.version < 11:
         plans = {}
         for axis, s in enumerate(op.host(1).reshape(-1).tolist()):
@@ -77,8 +78,19 @@ def resize(op: Call) -> Tensor:
             plans[axis] = Plan(size, s, _mode(op), "asymmetric", near)
     else:
         plans = _plans(op, x)
-    kind = x.dtype
-    x = _in_memory(x, plans)
+    bytes_ = isinstance(op.value(0), Dequantised) or x.dtype.bits == 8
+    if last is None or not bytes_:
+        return _resized(op, x, plans)
+    order = [0, *range(2, x.ndim), 1]
+    moved = {order.index(axis): plan for axis, plan in plans.items()}
+    return Value.channels_last(_resized(op, last, moved), op.kind(0))
+
+
+def _resized(op: Call, x: Tensor, plans: dict[int, Plan]) -> Tensor:
+    """All axes that change, one after the other; nearest elements that are repeated are stored:
+    who reads them would find each of them alone."""
+    kind, larger = x.dtype, any(plan.size > x.shape[axis] for axis, plan in plans.items())
+    x = x.contiguous() if larger else x  # each element is found once, not for each result
     y = wide(x) if _mode(op) != "nearest" and not x.dtype.is_float else x
     outside: Any = None
     for axis, plan in reversed(plans.items()):  # rows, before there are more of them
@@ -96,13 +108,8 @@ def resize(op: Call) -> Tensor:
     if kind.is_integer and y.dtype is not kind:
         low, high = kind.limits
         y = fg.clip(fg.round(y), low, high)
-    return y.astype(kind)
-
-
-def _in_memory(x: Tensor, plans: dict[int, Plan]) -> Tensor:
-    """A picture that becomes larger is stored: each element is found once, not for each result."""
-    larger = any(plan.size > x.shape[axis] for axis, plan in plans.items())
-    return x.contiguous() if larger else x
+    y = y.astype(kind)
+    return y.contiguous() if larger and _mode(op) == "nearest" else y
 
 
 def _plans(op: Call, x: Tensor) -> dict[int, Plan]:
