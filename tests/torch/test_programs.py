@@ -285,7 +285,22 @@ def fractions_of_whole_numbers(a: Any, b: Any) -> Any:
     return torch.addcmul(a, a, b, value=0.5), a * b
 
 
+def whole_numbers(a: Any, b: Any, bytes_: Any) -> Any:
+    return a.fmod(b), F.threshold(a, 0.5, 2.0), bytes_ >> torch.arange(7, 11, dtype=torch.uint8)
+
+
+def signs(a: Any, halves: Any) -> Any:
+    return a.angle(), F.threshold(a, 0.5, 2.0), halves.round(decimals=2), halves.round(decimals=-1)
+
+
 COMPILED: dict[str, Make] = {
+    "whole numbers at the ends of their types": lambda: (whole_numbers, (
+        torch.tensor([-(2**31), -(2**31), 2**31 - 1, 2**31 - 2, -5, 5], dtype=torch.int32),
+        torch.tensor([3, -(2**31), -(2**31), 5, 3, -3], dtype=torch.int32),
+        torch.tensor([255, 200, 129, 128], dtype=torch.uint8))),
+    "floats at the ends of their types": lambda: (signs, (
+        torch.tensor([0.0, -0.0, -1.0, 2.0, torch.inf, torch.nan]).double(),
+        torch.tensor([65504.0, -1000.5, 0.125]).half())),
     "complex numbers as truths and as small whole numbers": lambda: (
         narrowed,
         (torch.tensor([0j, 1j, 2, -2.5 + 1j, 300]),),
@@ -293,7 +308,7 @@ COMPILED: dict[str, Make] = {
     "gradients of a source that is scattered": lambda: (scattered, (x(4, 5), x(9, seed=1))),
     "a bilinear layer": lambda: (nn.Bilinear(3, 4, 2), (x(2, 5, 3), x(2, 5, 4, seed=1))),
     "bits as numbers": lambda: (bits, (x(3, 4),)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
@@ -301,7 +316,7 @@ def test_a_program_is_compiled_as_a_whole(make: Make) -> None:
     fulgurite.torch.report().reset()
     theirs, ours = ran(make, False), ran(make, True)
     for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
     assert not fulgurite.torch.report().eager
 
 
