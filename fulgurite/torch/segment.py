@@ -137,13 +137,14 @@ class Segment:
         if any(place >= 0 for place, _ in self.reads[count:]):
             return self._slow  # what stays is not behind the inputs
         threads = torch.get_num_threads
-        # gradients from outside come in any layout; dynamo guards that of everything else
+        # gradients from outside come in any layout, or as negatives of what memory holds; dynamo
+        # guards that of everything else
         guarded = [(i, self.layouts[i].stride) for i, node in enumerate(self.inputs)
                    if node.name.startswith("tangents")]  # fmt: skip
 
         def run(tensors: Sequence[Any]) -> list[Any]:
             for i, stride in guarded:
-                if tensors[i].stride() != stride:
+                if tensors[i].stride() != stride or tensors[i].is_neg():
                     return self._slow(tensors)
             made = [make() for make in makers]
             addresses = [t.data_ptr() for t in tensors]

@@ -354,6 +354,12 @@ def test_a_gradient_that_comes_in_another_layout_is_read_as_it_is() -> None:
     close(model.weight.grad, twin.weight.grad, 1e-3)
 
 
+def test_a_gradient_that_comes_as_the_negative_of_its_memory_is_negative() -> None:
+    x = torch.ones(5, requires_grad=True)
+    compiled(lambda x: x * 3)(x).backward(torch._neg_view(torch.arange(5.0)))
+    close(x.grad, -3 * torch.arange(5.0))
+
+
 def test_an_index_outside_names_the_line_of_the_model() -> None:
     def lookup(table: Any, places: Any) -> Any:
         return table[places] * 2  # the line that is named

@@ -200,6 +200,18 @@ def strided_inputs(a: Any, b: Any) -> Any:
             b.as_strided((2,), (3,), 2) * 1, b[1:].as_strided((3,), (5,)) - 1)  # fmt: skip
 
 
+def strided_otherwise(a: Any, z: Any) -> Any:
+    b, c = a * 2, z * 2
+    return [
+        b.view(torch.int32).as_strided((2,), (4,)) + 0,
+        z.conj().as_strided((4,), (3,)) + 0,
+        c[:, 1:].conj().as_strided((2, 2), (4, 1)) * 2,
+        torch.view_as_real(c).as_strided((4,), (3,)) + 0,
+        c.conj().imag.as_strided((3,), (6,)) + 1,
+        torch.view_as_complex(b.view(-1, 2)).as_strided((3,), (5,)) * 1,
+    ]
+
+
 def overlapping() -> tuple[Any, Any]:
     """Two views of one tensor, with an element in common."""
     whole = x(8, 9, wanted=False)
@@ -251,6 +263,9 @@ PROGRAMS: dict[str, Make] = {
     "places in the memory of what a view is of": lambda: (strided, (x(6, 8),)),
     "places in the memory of inputs with gaps": lambda: (
         strided_inputs, (x(6, 8, wanted=False)[:3, :2].unsqueeze(1), x(6, 8, seed=1)[::2, 1:3])),
+    "places in memory that is read as other elements": lambda: (
+        strided_otherwise, (x(6, 8, wanted=False),
+                            torch.complex(x(4, 4, wanted=False), x(4, 4, seed=1, wanted=False)))),
     "samples of a grid": lambda: (
         lambda a, g: F.grid_sample(a, g, padding_mode="reflection", align_corners=False),
         (x(2, 3, 5, 6), x(2, 4, 4, 2))),
