@@ -1,4 +1,4 @@
-"""The partition of a joint graph: equal values are one before torch cuts it in forward and backward.
+"""The partition of a joint graph: equal values are one before torch cuts it in two.
 
 In: the joint graph of AOTAutograd. Out: torch's own forward and backward graphs, by its minimal
 cut. Common subexpressions are eliminated here: torch's own pass takes two draws of random numbers
@@ -79,11 +79,11 @@ def _memory(node: fx.Node) -> Any:
 def _key(x: Any) -> Hashable:
     """An argument as what equals it alone: 1 is neither 1.0 nor True, and 0.0 is not -0.0."""
     if isinstance(x, fx.Node):
-        return x
+        return "node", x
     if isinstance(x, list | tuple):
         return isinstance(x, list), tuple([_key(each) for each in x])
     if isinstance(x, dict):
         return tuple([(name, _key(each)) for name, each in x.items()])
     if isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return x.node
+        return "symbol", x.node
     return type(x), repr(x)

@@ -143,9 +143,8 @@ class Segment:
                    if node.name.startswith("tangents")]  # fmt: skip
 
         def run(tensors: Sequence[Any]) -> list[Any]:
-            for i, stride in guarded:
-                if tensors[i].stride() != stride or tensors[i].is_neg():
-                    return self._slow(tensors)
+            if guarded and _is_laid_otherwise(tensors, guarded):
+                return self._slow(tensors)
             made = [make() for make in makers]
             addresses = [t.data_ptr() for t in tensors]
             addresses += fixed
@@ -232,6 +231,14 @@ class Segment:
     def explain(self) -> Any:
         """What the compiler made of this part; see `fg.explain`."""
         return explain(*[wrap(root) for root in self.roots])
+
+
+def _is_laid_otherwise(tensors: Sequence[Any], guarded: Sequence[tuple[int, Any]]) -> bool:
+    """True if a tensor has other strides than a plan reads, or its memory holds negatives."""
+    for i, stride in guarded:
+        if tensors[i].stride() != stride or tensors[i].is_neg():
+            return True
+    return False
 
 
 def _resolved(tensor: Any) -> Any:
