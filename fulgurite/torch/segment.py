@@ -235,10 +235,7 @@ class Segment:
 
 def _is_laid_otherwise(tensors: Sequence[Any], guarded: Sequence[tuple[int, Any]]) -> bool:
     """True if a tensor has other strides than a plan reads, or its memory holds negatives."""
-    for i, stride in guarded:
-        if tensors[i].stride() != stride or tensors[i].is_neg():
-            return True
-    return False
+    return any([tensors[i].stride() != stride or tensors[i].is_neg() for i, stride in guarded])
 
 
 def _resolved(tensor: Any) -> Any:
