@@ -22,6 +22,7 @@ from .cached import Kept, is_kept, keeping
 from .corrected import CORRECTED, corrected
 from .foreach import one_by_one
 from .graph import Graph
+from .partition import partition
 from .table import TABLE, name_of
 
 OURS = ("device", "tier")  # where tensors are, and that a graph is worth a native plan
@@ -39,7 +40,6 @@ def fulgurite(
     """
     from torch._dynamo.utils import flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     chosen = checked(options or {})
     if any([isinstance(x, list | tuple | dict) for x in inputs]):  # as compiled autograd has them
@@ -60,7 +60,7 @@ def fulgurite(
             bw_compiler=kept(backward),
             inference_compiler=kept(compiler),
             decompositions=Decompositions(),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition,
             keep_inference_input_mutations=True,
         )
         made_to_stay()

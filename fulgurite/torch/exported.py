@@ -57,11 +57,11 @@ class Exported(fg.nn.Module):
         program = program.run_decompositions(decompositions(before_autograd=True))
         self._spec, self._signature = program.call_spec, program.graph_signature
         self._graph = program.graph_module.graph
-        stride_over_bases(self._graph)
+        left = stride_over_bases(self._graph)
         self._nodes = [n for n in self._graph.nodes if n.op == "call_function" and not _is_aside(n)]
         self._placeholders = [n for n in self._graph.nodes if n.op == "placeholder"]
         for node in self._nodes:
-            why = _refused(node)
+            why = left.get(node) or _refused(node)
             if why is not None:
                 raise ArgumentError(
                     f"{shown(title_of(node.target))} of the exported program: {why}",

@@ -31,6 +31,11 @@ from .reporting import REPORT
 from .segment import RefusedNode, Segment, restrided
 from .table import HOST, name_of, title_of
 
+aten = torch.ops.aten
+OTHER_ELEMENTS = (  # views that read a memory's bits as something else
+    aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default, aten._conj.default,
+    aten._neg_view.default,
+)  # fmt: skip
 View = Callable[[Any], Any]
 Call = Callable[[Sequence[Any]], list[Any]]
 PROGRAMS = 64  # sets of sizes whose programs a graph keeps
@@ -53,7 +58,7 @@ class Graph:
 
     def __init__(self, graph: fx.Graph, options: dict[str, Any]) -> None:
         self.module = graph.owning_module  # of constants
-        stride_over_bases(graph)
+        self.refused = stride_over_bases(graph)
         self.options = {k: v for k, v in options.items() if k != "eager_random"}
         self.eager_random = bool(options.get("eager_random"))
         self.nodes = [n for n in graph.nodes if n.op == "call_function"]
@@ -63,7 +68,6 @@ class Graph:
         self.results: list[Any] = list(last.args[0])
         self.is_backward = _is_backward(self.placeholders)
         self.seen = range(*last.meta.get("seen", (0, 0)))  # results that go to the user
-        self.refused: dict[fx.Node, str] = {}
         known = [n.meta.get("val") for n in (*self.placeholders, *self.nodes)]
         self.home = home_of([val for val in known if isinstance(val, torch.Tensor)])
         self.symbols = symbols_of(self.placeholders)
@@ -396,15 +400,21 @@ def _is_view(node: fx.Node) -> bool:
     return is_operator(node) and bool(getattr(node.target, "is_view", False))
 
 
-def stride_over_bases(graph: fx.Graph) -> None:
+def stride_over_bases(graph: fx.Graph) -> dict[fx.Node, str]:
     """Let `as_strided` of a view read the tensor that the view is of: it means places in memory,
-    of which the view's own elements are but some."""
+    of which the view's own elements are but some. Where memory is read as something else on the
+    way (its bits as another type, conjugates), all of these views are torch's to run."""
+    left: dict[fx.Node, str] = {}
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
         source, size, stride, *offset = node.args
         base = _base_of(source)
-        if base is not source:
+        views = _chain(source, base)
+        if any([view.target in OTHER_ELEMENTS for view in views]):
+            left |= dict.fromkeys([*views, node], "as_strided reads memory as other elements")
+        elif views:
             place = offset[0] if offset else offset_of(source.meta["val"])
             node.args = (base, size, stride, place)
+    return left
 
 
 def _chain(node: fx.Node, base: fx.Node) -> list[fx.Node]:

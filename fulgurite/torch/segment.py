@@ -137,14 +137,14 @@ class Segment:
         if any(place >= 0 for place, _ in self.reads[count:]):
             return self._slow  # what stays is not behind the inputs
         threads = torch.get_num_threads
-        # gradients from outside come in any layout; dynamo guards that of everything else
+        # gradients from outside come in any layout, or as negatives of what memory holds; dynamo
+        # guards that of everything else
         guarded = [(i, self.layouts[i].stride) for i, node in enumerate(self.inputs)
                    if node.name.startswith("tangents")]  # fmt: skip
 
         def run(tensors: Sequence[Any]) -> list[Any]:
-            for i, stride in guarded:
-                if tensors[i].stride() != stride:
-                    return self._slow(tensors)
+            if guarded and _is_laid_otherwise(tensors, guarded):
+                return self._slow(tensors)
             made = [make() for make in makers]
             addresses = [t.data_ptr() for t in tensors]
             addresses += fixed
@@ -231,6 +231,11 @@ class Segment:
     def explain(self) -> Any:
         """What the compiler made of this part; see `fg.explain`."""
         return explain(*[wrap(root) for root in self.roots])
+
+
+def _is_laid_otherwise(tensors: Sequence[Any], guarded: Sequence[tuple[int, Any]]) -> bool:
+    """True if a tensor has other strides than a plan reads, or its memory holds negatives."""
+    return any([tensors[i].stride() != stride or tensors[i].is_neg() for i, stride in guarded])
 
 
 def _resolved(tensor: Any) -> Any:

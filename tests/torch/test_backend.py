@@ -191,6 +191,31 @@ def test_dropout_is_repeatable_by_torchs_seed_and_has_its_rate() -> None:
     assert first.max().item() == pytest.approx(1 / 0.75)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_uniform_numbers_of_small_floats_stay_below_one(dtype: Any) -> None:
+    found = compiled(lambda: torch.rand(1 << 17, dtype=dtype))()
+    assert found.min() >= 0 and found.max() < 1
+    assert found.float().mean().item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_times_between_events_are_above_zero_so_that_their_logarithms_are_finite() -> None:
+    torch.manual_seed(6)  # one of these numbers comes from a uniform 0
+    assert compiled(lambda: torch.empty(1 << 20).exponential_())().min() > 0
+
+
+def test_both_parts_of_random_complex_numbers_are_random() -> None:
+    def drawn() -> Any:
+        like = torch.zeros(4000, dtype=torch.complex64)
+        return torch.randn_like(like), torch.rand_like(like), torch.empty_like(like).normal_()
+
+    normal, uniform, filled = compiled(drawn)()
+    for found, mean, spread in ((normal, 0, 0.5), (uniform, 0.5, 1 / 12), (filled, 0, 0.5)):
+        for part in (found.real, found.imag):
+            assert part.mean().item() == pytest.approx(mean, abs=0.05)
+            assert part.var().item() == pytest.approx(spread, rel=0.1)
+        assert abs(torch.corrcoef(torch.view_as_real(found).T)[0, 1].item()) < 0.1
+
+
 def test_the_gradient_of_dropout_is_masked_as_its_result() -> None:
     x = torch.ones(50, requires_grad=True)
     y = compiled(lambda x: torch.nn.functional.dropout(x, 0.5) * 3)(x)
@@ -327,6 +352,12 @@ def test_a_gradient_that_comes_in_another_layout_is_read_as_it_is() -> None:
             (call(x).permute(0, 2, 3, 1) * weights).sum().backward()
         assert net.weight.grad is not None
     close(model.weight.grad, twin.weight.grad, 1e-3)
+
+
+def test_a_gradient_that_comes_as_the_negative_of_its_memory_is_negative() -> None:
+    x = torch.ones(5, requires_grad=True)
+    compiled(lambda x: x * 3)(x).backward(torch._neg_view(torch.arange(5.0)))
+    close(x.grad, -3 * torch.arange(5.0))
 
 
 def test_an_index_outside_names_the_line_of_the_model() -> None:

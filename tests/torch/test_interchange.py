@@ -282,6 +282,15 @@ def test_an_exported_program_reads_the_memory_of_what_a_view_is_of() -> None:
     np.testing.assert_allclose(found, Strided()(x).numpy(), rtol=1e-6)
 
 
+def test_memory_that_an_exported_program_reads_as_other_elements_is_an_error() -> None:
+    class Conjugates(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, z: Any) -> Any:
+            return (z * 2).conj().as_strided((2,), (3,)) + 0
+
+    with pytest.raises(ArgumentError, match="reads memory as other elements"):
+        fg.from_torch(Conjugates(), torch.randn(2, 3, dtype=torch.complex64))
+
+
 def test_an_exported_operator_that_torch_decomposes_wrongly_is_right() -> None:
     class Margins(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, labels: Any) -> Any:

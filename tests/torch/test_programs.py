@@ -200,6 +200,18 @@ def strided_inputs(a: Any, b: Any) -> Any:
             b.as_strided((2,), (3,), 2) * 1, b[1:].as_strided((3,), (5,)) - 1)  # fmt: skip
 
 
+def strided_otherwise(a: Any, z: Any) -> Any:
+    b, c = a * 2, z * 2
+    return [
+        b.view(torch.int32).as_strided((2,), (4,)) + 0,
+        z.conj().as_strided((4,), (3,)) + 0,
+        c[:, 1:].conj().as_strided((2, 2), (4, 1)) * 2,
+        torch.view_as_real(c).as_strided((4,), (3,)) + 0,
+        c.conj().imag.as_strided((3,), (6,)) + 1,
+        torch.view_as_complex(b.view(-1, 2)).as_strided((3,), (5,)) * 1,
+    ]
+
+
 def overlapping() -> tuple[Any, Any]:
     """Two views of one tensor, with an element in common."""
     whole = x(8, 9, wanted=False)
@@ -251,6 +263,9 @@ PROGRAMS: dict[str, Make] = {
     "places in the memory of what a view is of": lambda: (strided, (x(6, 8),)),
     "places in the memory of inputs with gaps": lambda: (
         strided_inputs, (x(6, 8, wanted=False)[:3, :2].unsqueeze(1), x(6, 8, seed=1)[::2, 1:3])),
+    "places in memory that is read as other elements": lambda: (
+        strided_otherwise, (x(6, 8, wanted=False),
+                            torch.complex(x(4, 4, wanted=False), x(4, 4, seed=1, wanted=False)))),
     "samples of a grid": lambda: (
         lambda a, g: F.grid_sample(a, g, padding_mode="reflection", align_corners=False),
         (x(2, 3, 5, 6), x(2, 4, 4, 2))),
@@ -285,7 +300,22 @@ def fractions_of_whole_numbers(a: Any, b: Any) -> Any:
     return torch.addcmul(a, a, b, value=0.5), a * b
 
 
+def whole_numbers(a: Any, b: Any, bytes_: Any) -> Any:
+    return a.fmod(b), F.threshold(a, 0.5, 2.0), bytes_ >> torch.arange(7, 11, dtype=torch.uint8)
+
+
+def signs(a: Any, halves: Any) -> Any:
+    return a.angle(), F.threshold(a, 0.5, 2.0), halves.round(decimals=2), halves.round(decimals=-1)
+
+
 COMPILED: dict[str, Make] = {
+    "whole numbers at the ends of their types": lambda: (whole_numbers, (
+        torch.tensor([-(2**31), -(2**31), 2**31 - 1, 2**31 - 2, -5, 5], dtype=torch.int32),
+        torch.tensor([3, -(2**31), -(2**31), 5, 3, -3], dtype=torch.int32),
+        torch.tensor([255, 200, 129, 128], dtype=torch.uint8))),
+    "floats at the ends of their types": lambda: (signs, (
+        torch.tensor([0.0, -0.0, -1.0, 2.0, torch.inf, torch.nan]).double(),
+        torch.tensor([65504.0, -1000.5, 0.125]).half())),
     "complex numbers as truths and as small whole numbers": lambda: (
         narrowed,
         (torch.tensor([0j, 1j, 2, -2.5 + 1j, 300]),),
@@ -293,7 +323,7 @@ COMPILED: dict[str, Make] = {
     "gradients of a source that is scattered": lambda: (scattered, (x(4, 5), x(9, seed=1))),
     "a bilinear layer": lambda: (nn.Bilinear(3, 4, 2), (x(2, 5, 3), x(2, 5, 4, seed=1))),
     "bits as numbers": lambda: (bits, (x(3, 4),)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
@@ -301,7 +331,7 @@ def test_a_program_is_compiled_as_a_whole(make: Make) -> None:
     fulgurite.torch.report().reset()
     theirs, ours = ran(make, False), ran(make, True)
     for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
     assert not fulgurite.torch.report().eager
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -143,8 +144,10 @@ def remainder(use: Use, x: Any, y: Any) -> Any:
 def fmod(use: Use, x: Any, y: Any) -> Any:
     """What is left of x by y, with the sign of x."""
     x, y = tensor(x, use.dtype), tensor(y, use.dtype)
-    left = fg.remainder(fg.abs(x), fg.abs(y))
-    return fg.copysign(left, x) if use.dtype.kind == "f" else fg.where(x < 0, -left, left)
+    if use.dtype.kind == "f":
+        return fg.copysign(fg.remainder(fg.abs(x), fg.abs(y)), x)
+    left = fg.remainder(x, y)  # with the sign of y; the least number has no magnitude
+    return fg.where((left != 0) & ((x < 0) != (y < 0)), left - y, left)
 
 
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
@@ -209,7 +212,7 @@ def shift(use: Use, x: Any, y: Any) -> Any:
     safe = fg.where(inside, y, 0)
     if use.name.startswith(("bitwise_left", "__lshift")):
         return fg.where(inside, fg.bitwise_left_shift(x, safe), 0)
-    far = fg.bitwise_right_shift(x, bits - 1)
+    far = fg.where(x < 0, tensor(-1, use.dtype), 0) if use.dtype.kind == "i" else 0
     return fg.where(inside, fg.bitwise_right_shift(x, safe), far)
 
 
@@ -303,6 +306,12 @@ def leaky_relu(use: Use, x: Any, slope: Any = 0.01) -> Any:
     return fg.where(x > 0, x, x * slope)
 
 
+@aten("threshold")
+def threshold(use: Use, x: Any, most: Any, value: Any) -> Any:
+    """x where it is not up to a number, else another: whole numbers stay whole."""
+    return fg.where(x <= cast(most, x.dtype), cast(value, x.dtype), x)
+
+
 @aten("polygamma")
 def polygamma(use: Use, order: int, x: Any) -> Any:
     """Derivatives of digamma."""
@@ -320,7 +329,10 @@ def complex_of(use: Use, real: Any, imag: Any) -> Any:
 
 @aten("angle")
 def angle(use: Use, x: Any) -> Any:
-    """The angle in the plane."""
+    """The angle in the plane; of a real number 0 or pi, and 0 of -0.0."""
+    if x.dtype.kind != "c":
+        x = cast(x, use.dtype)
+        return fg.where(fg.isnan(x), x, fg.where(x < 0, tensor(math.pi, use.dtype), 0.0))
     return fg.angle(cast(x, use.dtype) if use.dtype.bits == x.dtype.bits else x)
 
 
@@ -352,6 +364,7 @@ def ldexp(use: Use, x: Any, y: Any) -> Any:
 def rounded_to(use: Use, x: Any, *, decimals: int) -> Any:
     """The nearest number with so many decimals."""
     factor = 10.0 ** abs(decimals)
+    x = cast(x, use.wide)
     return fg.round(x * factor) / factor if decimals >= 0 else fg.round(x / factor) * factor
 
 

@@ -6,6 +6,7 @@ not those of eager torch (docs/torch.md). With `options={"eager_random": True}` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,24 @@ def _random(*names: str) -> Callable[[Build], Build]:
 
 
 def _float(use: Use) -> Any:
-    return fg.float64 if use.dtype is fg.float64 else fg.float32
+    return fg.float64 if use.dtype in (fg.float64, fg.complex128) else fg.float32
+
+
+def _uniform(use: Use) -> Any:
+    """Numbers from 0 to below 1 that the type holds (rounded ones may reach 1); two are a complex
+    one."""
+    if use.dtype.kind != "c":
+        return fg.random.uniform(use.shape, dtype=use.dtype)
+    parts = [fg.random.uniform(use.shape, dtype=_float(use)) for _ in range(2)]
+    return fg.complex(*parts)
+
+
+def _normal(use: Use) -> Any:
+    """Numbers of deviation 1; of a complex one each part has half of the variance."""
+    if use.dtype.kind != "c":
+        return fg.random.normal(use.shape, dtype=_float(use))
+    parts = [fg.random.normal(use.shape, dtype=_float(use)) for _ in range(2)]
+    return fg.complex(*parts) * math.sqrt(0.5)
 
 
 def _plain(named: dict[str, Any]) -> None:
@@ -41,14 +59,14 @@ def _plain(named: dict[str, Any]) -> None:
 def rand(use: Use, *_: Any, **named: Any) -> Any:
     """Uniform numbers from 0 up to 1."""
     _plain(named)
-    return cast(fg.random.uniform(use.shape, dtype=_float(use)), use.dtype)
+    return _uniform(use)
 
 
 @_random("randn", "randn_like")
 def randn(use: Use, *_: Any, **named: Any) -> Any:
     """Normal numbers."""
     _plain(named)
-    return cast(fg.random.normal(use.shape, dtype=_float(use)), use.dtype)
+    return cast(_normal(use), use.dtype)
 
 
 @_random("uniform")
@@ -56,7 +74,9 @@ def uniform(use: Use, x: Any, low: float = 0.0, high: float = 1.0, **named: Any)
     """Uniform numbers between bounds."""
     _plain(named)
     low, high = named.get("from", low), named.get("to", high)
-    return cast(fg.random.uniform(use.shape, dtype=_float(use)) * (high - low) + low, use.dtype)
+    if use.dtype.kind == "c":
+        raise Refused("uniform complex numbers between bounds")
+    return fg.random.uniform(use.shape, low, high, dtype=use.dtype)
 
 
 @_random("normal_functional", "normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
@@ -67,7 +87,7 @@ def normal(use: Use, *args: Any, **named: Any) -> Any:
     args = args[1:] if use.name.startswith("normal_functional") else args
     mean = args[0] if args else named.get("mean", 0.0)
     std = args[1] if len(args) > 1 else named.get("std", 1.0)
-    return cast(fg.random.normal(use.shape, dtype=_float(use)) * std + mean, use.dtype)
+    return cast(_normal(use) * std + mean, use.dtype)
 
 
 @_random("randint", "randint.low", "randint_like", "randint_like.low_dtype")
@@ -117,6 +137,8 @@ def native_dropout_backward(use: Use, grad: Any, mask: Any, scale: float) -> Any
 
 @_random("exponential")
 def exponential(use: Use, x: Any, rate: float = 1.0, **named: Any) -> Any:
-    """Times between events."""
+    """Times between events, above 0: their logarithm is noise that a category is drawn by."""
     _plain(named)
-    return cast(-fg.log1p(-fg.random.uniform(use.shape, dtype=_float(use))) / rate, use.dtype)
+    wait = -fg.log1p(-fg.random.uniform(use.shape, dtype=_float(use)))
+    least = 2.0**-53 if use.dtype is fg.float64 else 2.0**-24
+    return cast(fg.maximum(wait, least) / rate, use.dtype)

@@ -205,10 +205,9 @@ class Loops(Reduce):
             elif self.vector in axes and self.at.lane is None:
                 inside = partial(self.results, members)
                 if self.across is not None:
-                    self.lanes_over(members, partial(self.through_squares, members, inside))
-                    continue
+                    inside = partial(self.through_squares, members, inside)
                 inside = partial(self.lanes_over, members, inside)
-                self.each(sorted(axes - {self.vector}), members, inside)
+                self.each(sorted(axes - {self.vector, self.across}), members, inside)
             else:
                 self.each(sorted(axes), members, partial(self.results, members))
 
@@ -228,7 +227,8 @@ class Loops(Reduce):
         return 1 if self.squares else super().copies(targets)
 
     def through_squares(self, targets: Sequence[Node], body: Callable[[], None]) -> None:
-        """Turn squares of memory, then run `body` along them, for one vector of lanes."""
+        """Turn squares of memory, then run `body` along them, for one vector of lanes. Squares
+        of axes that are not open are of other results."""
         assert self.across is not None and self.vector is not None
         e, at = self.e, self.at
         (start, stop), first = self.range_of(self.across), at.open[self.vector]
@@ -237,6 +237,8 @@ class Loops(Reduce):
         if at.mask is not None:
             tall = e.let(f"sub i64 {self.range_of(self.vector)[1]}, {first}")
         for node, square in self.squares.items():
+            if not self.free[node] <= {self.across, *at.open}:
+                continue
             number, index = node.arg[:2]
             raw = memory_dtype(at.dtypes[number])
             at.open[self.across], at.lane = start, None

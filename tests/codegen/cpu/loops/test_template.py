@@ -174,3 +174,21 @@ def test_short_rows_of_a_map_share_a_unit() -> None:
     assert rows.launches[0].units == 64
     for got, meant in both(ones(65, 3, 5, 7).transpose(0, 2, 1, 3) * 2):
         np.testing.assert_array_equal(got, meant)
+
+
+def test_squares_are_transposed_for_each_step_of_axes_that_other_stores_have_not(
+    native: CpuDevice,
+) -> None:
+    """A scatter stores what it adds, read across memory, and places that have fewer axes."""
+    rng = np.random.default_rng(0)
+    x, places = rng.standard_normal((3, 19, 21)).astype(np.float32), rng.integers(-8, 8, (21, 19))
+    with fg.config(tier="native"):
+        i = fg.Tensor(places)
+        line = fg.broadcast_to(fg.where(i < 0, i + 8, i), (3, 21, 19))
+        terms = fg.sqrt(fg.abs(fg.permute_dims(fg.Tensor(x), (0, 2, 1))))
+        found = fg.scatter_add(fg.zeros((3, 21, 8)), 2, line, terms).numpy()
+    wanted = np.zeros((3, 21, 8))
+    rows = np.arange(21)[:, None]
+    for n in range(3):
+        np.add.at(wanted[n], (rows, places % 8), np.sqrt(np.abs(x[n].T)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
