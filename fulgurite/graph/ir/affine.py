@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from ...core.node import Shape, Size, Source
-from ...core.symbolic.sym import at_hints
+from ...core.symbolic.sym import at_hints, varies
 
 Affine: TypeAlias = "tuple[int, tuple[tuple[Atom, int], ...]]"
 Atom: TypeAlias = "int | Source | tuple[str, Affine, int]"
@@ -79,7 +79,13 @@ def _quotient_beside(
         ((atom, one),) = inner[1]
         if one == 1 and isinstance(atom, tuple) and atom[0] == "//":
             ways.append(("//", atom[1], atom[2] * by))  # (e // m) // n is e // (m * n)
-    return next((q for q in ways if terms.get(q) == coefficient * by), None)
+    return next((q for q in ways if q in terms and _is_same(terms[q], coefficient * by)), None)
+
+
+def _is_same(a: int, b: int) -> bool:
+    """True if two numbers are one whatever the sizes are, so that no guard is needed for it."""
+    difference = a - b
+    return not varies(difference) and difference == 0
 
 
 def _ordered(terms: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
@@ -162,24 +168,28 @@ def divide(index: Affine, by: int, bound: Bound) -> tuple[Affine, Affine] | None
     """
     if _is_within(bounds(index, bound), by):
         return ZERO, index
-    for share in (_exact, _floor, _nearest):
-        shares = [(a, c, share(c, by)) for a, c in index[1]]
-        rest = (index[0] % by, tuple([(a, c - q * by) for a, c, q in shares if c != q * by]))
+    for way in (_exact, _floor, _nearest):
+        terms = [(a, way(c, by)) for a, c in index[1]]
+        rest = (index[0] % by, tuple([(a, r) for a, (_, r) in terms if r]))
         if _is_within(bounds(rest, bound), by):
-            return (index[0] // by, tuple([(a, q) for a, _, q in shares if q])), rest
+            return (index[0] // by, tuple([(a, q) for a, (q, _) in terms if q])), rest
     return None
 
 
-def _exact(coefficient: int, by: int) -> int:
-    return coefficient // by if coefficient % by == 0 else 0
+def _exact(coefficient: int, by: int) -> tuple[int, int]:
+    return (coefficient // by, 0) if coefficient % by == 0 else (0, coefficient)
 
 
-def _floor(coefficient: int, by: int) -> int:
-    return coefficient // by
+def _floor(coefficient: int, by: int) -> tuple[int, int]:
+    return coefficient // by, coefficient % by
 
 
-def _nearest(coefficient: int, by: int) -> int:
-    return (coefficient + by // 2) // by
+def _nearest(coefficient: int, by: int) -> tuple[int, int]:
+    if varies(coefficient) or varies(by):  # where it is near for every size: n - 1 over n
+        over = coefficient - by
+        return _floor(coefficient, by) if varies(over) else (1, over)
+    q = (coefficient + by // 2) // by
+    return q, coefficient - q * by
 
 
 def _is_within(ends: tuple[int, int], by: int) -> bool:

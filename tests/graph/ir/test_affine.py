@@ -23,6 +23,7 @@ else:
     HAS_Z3 = True
 
 from fulgurite.core.node import SOURCES, Source
+from fulgurite.core.symbolic.sym import Trace, guard_texts
 from fulgurite.graph.ir import affine
 from fulgurite.graph.ir.affine import ZERO, Affine, Atom, add, axis, bounds, divide, number, rename
 
@@ -233,6 +234,21 @@ def test_each_way_of_dividing_is_taken() -> None:
     rest = add(add(number(2), axis(0)), axis(2), -1)
     assert divide(shifted, 5, lambda a: (0, 2)) == (axis(2), rest)
     assert divide(add(axis(1), axis(0)), 4, limits) is None
+
+
+def test_sizes_that_vary_are_near_each_other_only_where_they_always_are() -> None:
+    trace = Trace({"n": 5}, False)
+    n = trace.variable("n")
+    shifted = add(add(number(n - 3), axis(0)), axis(1), n - 1)  # its quotient is k for every n
+    rest = add(add(number(n - 3), axis(0)), axis(1), -1)
+    assert divide(shifted, n, lambda a: (0, 2)) == (axis(1), rest)
+    trace = Trace({"n": 5}, False)
+    n = trace.variable("n")
+    chance = add(add(number(n - 3), axis(0)), axis(1), 4)  # 4 is n - 1 for n = 5 alone
+    assert divide(chance, n, lambda a: (0, 2)) is None
+    digits = add(axis(("%", axis(0), 4)), axis(("//", axis(0), 4)), n - 1)  # of a number for n = 5
+    assert len(digits[1]) == 2
+    assert not [text for text in guard_texts(trace) if "==" in text]
 
 
 def test_negative_numbers_divide_toward_minus_infinity() -> None:
