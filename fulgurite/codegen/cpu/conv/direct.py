@@ -178,7 +178,7 @@ class _RowSums(FunctionBuilder):
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
-        each = self.lane_places()
+        each, later = self.lane_places(), self.later()
 
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
@@ -189,10 +189,13 @@ class _RowSums(FunctionBuilder):
                 right = self.at("%right", self.mul(time, "%next_right"), self.outside[1])
                 left = self.at("%left", self.mul(time, "%next_left"), self.outside[0])
                 sources = [self.at(right, offset, self.outside[1]) for offset in offsets]
+                ahead = [self.at(source, later, self.outside[1]) for source in sources if later]
 
                 def step(k: str, now: list[str]) -> list[str]:
                     move, weight = self.get(table.moves, k), self.get(table.weights, k)
                     live = self.live(masks, k)
+                    for source in ahead:
+                        e.prefetch(self.at(source, move, self.outside[1]))
                     found = [
                         self.window(self.at(source, move, self.outside[1]), bits, each)
                         for source, bits in zip(sources, live, strict=True)
@@ -222,6 +225,15 @@ class _RowSums(FunctionBuilder):
             return []
 
         e.loop("0", count, together, [], group)
+
+    def later(self) -> str:
+        """How far on in the right operand memory is prefetched, if many rows sweep over neighbours:
+        the host cannot guess the next image, and all of them wait for one line."""
+        if not self.is_tall or self.way != "near":
+            return ""
+        times = self.divided(str(GEMM.direct_fetch_steps), "%steps")[0]
+        times = self.e.call("i64", "llvm.smax.i64", f"i64 {times}", "i64 1")
+        return self.mul(times, "%next_right")
 
     def masks(self, table: _Table, piece: str) -> str:
         """Where the masks of a piece and of those that go with it are, for all steps of k."""

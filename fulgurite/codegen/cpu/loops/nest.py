@@ -296,20 +296,19 @@ class LoopNest:
         if left == (0, ((vector, 1),)):
             size = self.at.dtypes[node.arg[0]].itemsize
             offset = next_row * size if node.op is LOAD else 0  # this row is written next
-            self.ahead[pointer] = (size, offset, int(node.op is STORE))
+            self.ahead[pointer] = (size, offset, node.op is STORE)
 
     def fetch_ahead(self) -> None:
         """Ask for memory that lies ahead of the lanes we are at."""
         if not self.ahead:
             return
         assert self.vector is not None
-        e, index, name = self.e, self.at.open[self.vector], "llvm.prefetch.p0"
-        e.declare(f"void @{name}(ptr, i32, i32, i32)", name)
+        e, index = self.e, self.at.open[self.vector]
         for pointer, (size, offset, writes) in self.ahead.items():
             at = e.let(f"getelementptr [{size} x i8], ptr {pointer}, i64 {index}")
             if offset:
                 at = e.let(f"getelementptr i8, ptr {at}, i64 {offset}")
-            e.line(f"call void @{name}(ptr {at}, i32 {writes}, i32 3, i32 1)")
+            e.prefetch(at, writes)
 
     def tail(self, count: str) -> str:
         """A mask of the first `count` lanes."""
