@@ -101,13 +101,14 @@ def test_bits_do_not_depend_on_how_many_cores_tiles_are_for(name: str) -> None:
 
 def hostile(dtype: np.dtype[Any], *shape: int) -> fg.Tensor:
     """Numbers among which are infinities, zeros, and NaNs of either sign and of many payloads."""
-    numbers = RNG.standard_normal(shape).astype(dtype)
+    rng = np.random.default_rng(shape)
+    numbers = rng.standard_normal(shape).astype(dtype)
     for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
-        numbers[RNG.random(shape) < 1e-4] = value
+        numbers[rng.random(shape) < 1e-4] = value
     bits, nans = numbers.view(f"u{dtype.itemsize}"), np.isnan(numbers)
     sign = bits.dtype.type(dtype.itemsize * 8 - 1)
-    signs = RNG.integers(0, 2, nans.sum()).astype(bits.dtype) << sign
-    bits[nans] ^= RNG.integers(0, 1000, nans.sum()).astype(bits.dtype) | signs
+    signs = rng.integers(0, 2, nans.sum()).astype(bits.dtype) << sign
+    bits[nans] ^= rng.integers(0, 1000, nans.sum()).astype(bits.dtype) | signs
     return fg.Tensor(numbers, device="cpu")
 
 
