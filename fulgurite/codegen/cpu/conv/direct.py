@@ -79,7 +79,8 @@ def direct(registers: Registers, memories: tuple[DType, DType]) -> Module:
             for count in (*many, 1) if load != "apart" else (1,):
                 f = kind(registers, load, count, memories)
                 f.sums()
-                made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
+                apart = " noinline" if f.is_tall else ""  # else few rows have registers that spill
+                made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS}){apart}"))
     whole = FunctionBuilder("SELF", Numbers([]), [], registers.target.lanes, False)
     outside = [scalar_type(memory_dtype(memory)) for memory in memories]
     _all_rows(whole, scalar_type(registers.dtype), outside, tall)
@@ -189,13 +190,11 @@ class _RowSums(FunctionBuilder):
                 right = self.at("%right", self.mul(time, "%next_right"), self.outside[1])
                 left = self.at("%left", self.mul(time, "%next_left"), self.outside[0])
                 sources = [self.at(right, offset, self.outside[1]) for offset in offsets]
-                ahead = [self.at(source, later, self.outside[1]) for source in sources if later]
 
                 def step(k: str, now: list[str]) -> list[str]:
                     move, weight = self.get(table.moves, k), self.get(table.weights, k)
                     live = self.live(masks, k)
-                    for source in ahead:
-                        e.prefetch(self.at(source, move, self.outside[1]))
+                    self.fetch(sources, move, later)
                     found = [
                         self.window(self.at(source, move, self.outside[1]), bits, each)
                         for source, bits in zip(sources, live, strict=True)
@@ -234,6 +233,12 @@ class _RowSums(FunctionBuilder):
         times = self.divided(str(GEMM.direct_fetch_steps), "%steps")[0]
         times = self.e.call("i64", "llvm.smax.i64", f"i64 {times}", "i64 1")
         return self.mul(times, "%next_right")
+
+    def fetch(self, sources: list[str], move: str, later: str) -> None:
+        """Prefetch the pieces that are swept over later at a step."""
+        for source in sources if later else ():
+            ahead = self.at(source, later, self.outside[1])
+            self.e.prefetch(self.at(ahead, move, self.outside[1]))
 
     def masks(self, table: _Table, piece: str) -> str:
         """Where the masks of a piece and of those that go with it are, for all steps of k."""

@@ -178,8 +178,8 @@ class Im2colPacker(FunctionBuilder):
         return place
 
     def loaded(self, source: str, v: str, valid: str, later: str = "") -> str:
-        """A vector from memory; `valid` are the lanes that conditions leave, as kept in memory. What
-        is so far behind it is prefetched."""
+        """A vector from memory; `valid` are the lanes that conditions leave, as kept in memory.
+        What lies `later` from it is prefetched."""
         e, lanes = self.e, self.e.lanes
         kind = f"<{lanes} x {self.outside}>"
         if self.kind == "apart":

@@ -20,7 +20,8 @@ from ..llvm.emitter import scalar_type
 # views whose lanes are neighbours or not, or transposed; or dense matrices, straight or transposed
 PACK_KINDS = ("near", "apart", "transposed", "dense", "dense transposed")
 DESCRIPTOR: tuple[Hashable, ...] = (
-    "kind", "along", "across", "panel", "unit", "taps", "next step", "conditions", "down", "flipped",
+    "kind", "along", "across", "panel", "unit", "taps", "next step", "conditions", "down",
+    "flipped",
     *[("batch", name, slot) for name in ("size", "step") for slot in range(BATCH)],
     *[(line, "size", slot) for line in ("lanes", "outer", "tap") for slot in range(SLOTS)],
     *[(line, "step", slot) for line in ("lanes", "other") for slot in range(SLOTS)],

@@ -296,7 +296,7 @@ class LoopNest:
         if left == (0, ((vector, 1),)):
             size = self.at.dtypes[node.arg[0]].itemsize
             offset = next_row * size if node.op is LOAD else 0  # this row is written next
-            self.ahead[pointer] = (size, offset, node.op is STORE)
+            self.ahead[pointer] = (size, offset, int(node.op is STORE))
 
     def fetch_ahead(self) -> None:
         """Ask for memory that lies ahead of the lanes we are at."""
@@ -308,7 +308,7 @@ class LoopNest:
             at = e.let(f"getelementptr [{size} x i8], ptr {pointer}, i64 {index}")
             if offset:
                 at = e.let(f"getelementptr i8, ptr {at}, i64 {offset}")
-            e.prefetch(at, writes)
+            e.prefetch(at, bool(writes))
 
     def tail(self, count: str) -> str:
         """A mask of the first `count` lanes."""
