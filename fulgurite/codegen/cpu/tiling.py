@@ -115,6 +115,7 @@ class GemmTiling:
     huge_k_bytes: int = 8 << 10  # between rows that fall into few sets of L2
     modest_products: int = 1 << 25  # soon done, so that no launch should pack alone
     min_run_elements: int = 8  # contiguous ones that are worth a vector
+    pack_fetch_steps: int = 16  # of an image's channels that are prefetched before they are packed
     k_lines_at_once: int = 32  # rows of the right operand that one task packs
 
     # costs, in vector instructions for a vector of elements
@@ -170,6 +171,7 @@ class GemmTiling:
     direct_rows: int = 2  # whose accumulators are in registers at a time, in two chains each
     direct_tile_rows: int = 96  # of a tile at most
     direct_table_steps: int = 16  # of k that a table knows, if windows are not larger
+    direct_fetch_steps: int = 96  # of k that pieces of memory are prefetched before they are swept
     direct_columns: int = 3  # the same where lanes run along k
     direct_chain_steps: int = 16  # pieces or steps of k in one chain of additions
 

@@ -79,7 +79,8 @@ def direct(registers: Registers, memories: tuple[DType, DType]) -> Module:
             for count in (*many, 1) if load != "apart" else (1,):
                 f = kind(registers, load, count, memories)
                 f.sums()
-                made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
+                apart = " noinline" if f.is_tall else ""  # else few rows have registers that spill
+                made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS}){apart}"))
     whole = FunctionBuilder("SELF", Numbers([]), [], registers.target.lanes, False)
     outside = [scalar_type(memory_dtype(memory)) for memory in memories]
     _all_rows(whole, scalar_type(registers.dtype), outside, tall)
@@ -178,7 +179,7 @@ class _RowSums(FunctionBuilder):
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
-        each = self.lane_places()
+        each, later = self.lane_places(), self.later()
 
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
@@ -193,6 +194,7 @@ class _RowSums(FunctionBuilder):
                 def step(k: str, now: list[str]) -> list[str]:
                     move, weight = self.get(table.moves, k), self.get(table.weights, k)
                     live = self.live(masks, k)
+                    self.fetch(sources, move, later)
                     found = [
                         self.window(self.at(source, move, self.outside[1]), bits, each)
                         for source, bits in zip(sources, live, strict=True)
@@ -222,6 +224,21 @@ class _RowSums(FunctionBuilder):
             return []
 
         e.loop("0", count, together, [], group)
+
+    def later(self) -> str:
+        """How far on in the right operand memory is prefetched, if many rows sweep over neighbours:
+        the host cannot guess the next image, and all of them wait for one line."""
+        if not self.is_tall or self.way != "near":
+            return ""
+        times = self.divided(str(GEMM.direct_fetch_steps), "%steps")[0]
+        times = self.e.call("i64", "llvm.smax.i64", f"i64 {times}", "i64 1")
+        return self.mul(times, "%next_right")
+
+    def fetch(self, sources: list[str], move: str, later: str) -> None:
+        """Prefetch the pieces that are swept over later at a step."""
+        for source in sources if later else ():
+            ahead = self.at(source, later, self.outside[1])
+            self.e.prefetch(self.at(ahead, move, self.outside[1]))
 
     def masks(self, table: _Table, piece: str) -> str:
         """Where the masks of a piece and of those that go with it are, for all steps of k."""

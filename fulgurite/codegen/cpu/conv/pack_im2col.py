@@ -21,6 +21,7 @@ from ..llvm.convert import load_row, memory_dtype
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_load
 from ..loops.function import FunctionBuilder, Numbers
+from ..tiling import GEMM
 from .view_args import DESCRIPTOR, NO_PANEL
 
 _BEGIN = 1 << 40  # what stands for the first number of `DESCRIPTOR`
@@ -176,8 +177,9 @@ class Im2colPacker(FunctionBuilder):
                 e.branch(e.let(f"icmp sge i64 {row}, 0"), fill)
         return place
 
-    def loaded(self, source: str, v: str, valid: str) -> str:
-        """A vector from memory; `valid` are the lanes that conditions leave, as kept in memory."""
+    def loaded(self, source: str, v: str, valid: str, later: str = "") -> str:
+        """A vector from memory; `valid` are the lanes that conditions leave, as kept in memory.
+        What lies `later` from it is prefetched."""
         e, lanes = self.e, self.e.lanes
         kind = f"<{lanes} x {self.outside}>"
         if self.kind == "apart":
@@ -190,6 +192,8 @@ class Im2colPacker(FunctionBuilder):
         def piece(number: str, now: list[str]) -> list[str]:
             live = self.both_masks(self.get(self.masks, number, self.mask_kind), valid)
             place = self.at(source, self.get(self.offsets, number), self.outside)
+            if later:
+                e.prefetch(self.at(place, later, self.outside))
             return [masked_load(e, kind, place, live, now[0])]
 
         begin, end = self.get(self.begins, v), self.get(self.begins, self.add(v, "1"))
@@ -271,6 +275,7 @@ class Im2colPacker(FunctionBuilder):
         self.settle_lanes()
         valid, goals = self.room(self.mask_kind, self.vectors), self.goals()
         values, taps = self.room("i32", str(2 * SLOTS)), self.number("taps")
+        later = self.mul(self.number("next step"), str(GEMM.pack_fetch_steps))
 
         # a block of fewer steps than there are taps has some of them, one after the other
         _, first = self.divided(self.from_, taps)
@@ -303,7 +308,7 @@ class Im2colPacker(FunctionBuilder):
                 to = self.at("%to", self.mul(here, self.number("across")))
 
                 def vector(v: str, _: list[str]) -> list[str]:
-                    found = self.loaded(source, v, self.get(valid, v, self.mask_kind))
+                    found = self.loaded(source, v, self.get(valid, v, self.mask_kind), later)
                     place = self.at(to, self.get(goals, v))
                     e.line(f"store {self.vector} {found}, ptr {place}, align {self.align}")
                     return []

@@ -20,7 +20,8 @@ from ..llvm.emitter import scalar_type
 # views whose lanes are neighbours or not, or transposed; or dense matrices, straight or transposed
 PACK_KINDS = ("near", "apart", "transposed", "dense", "dense transposed")
 DESCRIPTOR: tuple[Hashable, ...] = (
-    "kind", "along", "across", "panel", "unit", "taps", "conditions", "down", "flipped",
+    "kind", "along", "across", "panel", "unit", "taps", "next step", "conditions", "down",
+    "flipped",
     *[("batch", name, slot) for name in ("size", "step") for slot in range(BATCH)],
     *[(line, "size", slot) for line in ("lanes", "outer", "tap") for slot in range(SLOTS)],
     *[(line, "step", slot) for line in ("lanes", "other") for slot in range(SLOTS)],
@@ -88,7 +89,10 @@ def _first_tap(v: View, along: str) -> int:
 def _line_numbers(v: View, along: str, begin: int) -> dict[Hashable, int]:
     """Sizes and steps of lanes and of the other line, whose slots from `begin` on are taps."""
     lanes, other = (v.own, v.folded) if along == "own" else (v.folded, v.own)
-    found: dict[Hashable, int] = {"taps": prod([size for size, _ in other[begin:]])}
+    steps = [step for size, step in other[:begin] if size > 1]
+    found: dict[Hashable, int] = {
+        "taps": prod([size for size, _ in other[begin:]]), "next step": steps[-1] if steps else 0,
+    }  # fmt: skip
     for slot in range(SLOTS):
         size, step = other[slot]
         found |= {

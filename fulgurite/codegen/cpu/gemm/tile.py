@@ -304,6 +304,7 @@ def join(registers: Registers) -> Module:
     float32, as it would be if the parts were added in place one after the other."""
     t = LibraryFunction(registers, DenseOperands())
     f, e, kind = t.f, t.f.e, f"<{registers.target.lanes} x {t.inner}>"
+    truths = f"<{registers.target.lanes} x i1>"
     add = "fadd" if registers.dtype.kind == "f" else "add"
     wide = f"<{registers.target.lanes} x double>" if registers.dtype is float32 else kind
 
@@ -317,8 +318,11 @@ def join(registers: Registers) -> Module:
 
         def vector(step: str) -> None:
             def more(part: str, now: list[str]) -> list[str]:
-                place = t.at(source, f.add(f.mul(part, "%apart"), step))
-                sum_ = e.let(f"{add} {wide} {now[0]}, {load(place)}")
+                part_sum = load(t.at(source, f.add(f.mul(part, "%apart"), step)))
+                sum_ = e.let(f"{add} {wide} {now[0]}, {part_sum}")
+                if registers.assembled:  # such blocks keep their own NaN, not that of sums before
+                    is_nan = e.let(f"fcmp uno {wide} {part_sum}, {part_sum}")
+                    sum_ = e.let(f"select {truths} {is_nan}, {wide} {part_sum}, {wide} {sum_}")
                 if wide == kind:
                     return [sum_]
                 short = e.let(f"fptrunc {wide} {sum_} to {kind}")

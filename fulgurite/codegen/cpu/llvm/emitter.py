@@ -124,6 +124,12 @@ class Emitter:
         self.declare(f"{result} @{name}({types})", name)
         return self.let(f"call {result} @{name}({', '.join(operands)})")
 
+    def prefetch(self, place: str, writes: bool = False) -> None:
+        """Ask for a line of memory, which need not be there."""
+        name = "llvm.prefetch.p0"
+        self.declare(f"void @{name}(ptr, i32, i32, i32)", name)
+        self.line(f"call void @{name}(ptr {place}, i32 {int(writes)}, i32 3, i32 1)")
+
     def label(self, name: str) -> None:
         """Begin a block."""
         self.lines.append(f"{name}:")

@@ -303,13 +303,12 @@ class LoopNest:
         if not self.ahead:
             return
         assert self.vector is not None
-        e, index, name = self.e, self.at.open[self.vector], "llvm.prefetch.p0"
-        e.declare(f"void @{name}(ptr, i32, i32, i32)", name)
+        e, index = self.e, self.at.open[self.vector]
         for pointer, (size, offset, writes) in self.ahead.items():
             at = e.let(f"getelementptr [{size} x i8], ptr {pointer}, i64 {index}")
             if offset:
                 at = e.let(f"getelementptr i8, ptr {at}, i64 {offset}")
-            e.line(f"call void @{name}(ptr {at}, i32 {writes}, i32 3, i32 1)")
+            e.prefetch(at, bool(writes))
 
     def tail(self, count: str) -> str:
         """A mask of the first `count` lanes."""

@@ -7,7 +7,7 @@ what is right.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -17,12 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.conv.direct import direct
+from fulgurite.codegen.cpu.conv.tile import im2col
+from fulgurite.codegen.cpu.conv.view_args import PACK_KINDS
+from fulgurite.codegen.cpu.gemm.geometry import Geometry
+from fulgurite.codegen.cpu.gemm.microkernel import Registers
+from fulgurite.codegen.cpu.gemm.plan import GemmKind
+from fulgurite.codegen.cpu.gemm.strategies import choose, cpu_problem
 from fulgurite.codegen.cpu.llvm import compiler
 from fulgurite.codegen.cpu.target import target
 
 pytest.importorskip("llvmlite")
 
-from tests.codegen.cpu.launch import Array, rendered_kernels, run
+from tests.codegen.cpu.launch import Array, lowered, rendered_kernels, run
 from tests.properties import kernel, kernels
 
 VECTORS = ("auto", "avx2", "sse2")
@@ -456,6 +463,41 @@ def test_many_rows_have_the_same_bits_on_any_number_of_threads() -> None:
                 x, w, b = tensors(*given)
                 bits.add(fg.schedule(fg.relu(case.apply(x, w) + b)).run()[0].numpy().tobytes())
         assert len(bits) == 1, case
+
+
+def prefetches(text: str) -> dict[str, int]:
+    """How often each function of a module asks for memory at a step."""
+    parts = [part.split("(", 1) for part in text.split("\ndefine ")[1:]]
+    call = "call void @llvm.prefetch"
+    return {head.rpartition("_part")[2]: body.count(call) for head, body in parts}
+
+
+@pytest.mark.parametrize("vectors", ["avx512", "avx2"])
+def test_neighbours_that_many_rows_sweep_over_are_prefetched(vectors: str) -> None:
+    registers = Registers(fg.float32, replace(target(), vectors=vectors))
+    found = prefetches(direct(registers, (fg.float32, fg.float32)).text)
+    for rows, pieces in registers.direct_blocks("near"):
+        assert found[f"_near_{rows}"] == pieces
+    others = [name for name in found if "near" not in name or name.endswith(("_1", "_2"))]
+    assert not any(found[name] for name in others)
+
+
+def test_channels_of_an_image_are_prefetched_before_they_are_packed() -> None:
+    registers = Registers(fg.float32, replace(target(), vectors="avx512"))
+    found = prefetches(im2col(registers, (fg.float32, fg.float32)).text)
+    kinds = {kind: found[str(number)] for number, kind in enumerate(PACK_KINDS)}
+    assert kinds["near"] == 1 and kinds["dense"] == kinds["transposed"] == 0
+    for window, padding in ((1, 0), (3, 1)):  # the next step is a channel, not the next pixel
+        shapes = (8, 256, 14, 14), (512, 256, window, window)
+        with fg.config(device="cpu"):
+            image, weights = [fg.Tensor(np.ones(shape, np.float32)) for shape in shapes]
+            lazy = fg.conv2d(image, weights, padding=padding)
+        problem = cpu_problem(*lowered(lazy))
+        chosen = None if problem is None else choose(problem, registers.target)
+        assert chosen is not None and chosen[1].kind is GemmKind.IMPLICIT
+        gemm = chosen[0].as_kind(GemmKind.IMPLICIT)
+        numbers = Geometry(gemm, chosen[1].tiles).side_numbers(gemm.right)
+        assert numbers["next step", "right"] == 14 * 14
 
 
 def test_the_text_of_sweeps_comes_with_convolutions_that_sweep_only() -> None:

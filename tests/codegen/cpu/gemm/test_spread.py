@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,34 @@ def test_bits_do_not_depend_on_how_many_cores_tiles_are_for(name: str) -> None:
         results, _ = run(product, machine=replace(target(), cores=cores))
         found.append([a.tobytes() for a in results])
     assert found[0] == found[1] == found[2]
+
+
+def hostile(dtype: np.dtype[Any], *shape: int) -> fg.Tensor:
+    """Numbers among which are infinities, zeros, and NaNs of either sign and of many payloads."""
+    rng = np.random.default_rng(shape)
+    numbers = rng.standard_normal(shape).astype(dtype)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
+        numbers[rng.random(shape) < 1e-4] = value
+    bits, nans = numbers.view(f"u{dtype.itemsize}"), np.isnan(numbers)
+    sign = bits.dtype.type(dtype.itemsize * 8 - 1)
+    signs = rng.integers(0, 2, nans.sum()).astype(bits.dtype) << sign
+    bits[nans] ^= rng.integers(0, 1000, nans.sum()).astype(bits.dtype) | signs
+    return fg.Tensor(numbers, device="cpu")
+
+
+@pytest.mark.skipif(target().vectors != "avx512", reason="other targets leave it to the compiler")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sizes", [(2, 1024, 1024), (3, 1500, 700), (7, 1024, 1030)])
+def test_signs_and_payloads_of_nans_do_not_depend_on_how_many_cores_tiles_are_for(
+    sizes: tuple[int, int, int], dtype: type
+) -> None:
+    rows, depth, columns = sizes
+    product = hostile(np.dtype(dtype), rows, depth) @ hostile(np.dtype(dtype), depth, columns)
+    plan = plan_gemm(*lowered(product), replace(target(), cores=16))
+    assert plan is not None and plan.tiles.by_blocks
+    found = [run(product, machine=replace(target(), cores=n))[0][0] for n in (1, 16, 40)]
+    assert np.isnan(found[0]).any() and not np.isnan(found[0]).all()
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
 @pytest.mark.parametrize("machine", [FEW, TILES], ids=["AVX-512", "AMX"])
