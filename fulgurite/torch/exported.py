@@ -12,7 +12,7 @@ is an error that names it; checks of torch's (`_assert_*`) are torch's.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zipfile import BadZipFile
 
@@ -60,13 +60,7 @@ class Exported(fg.nn.Module):
         left = stride_over_bases(self._graph)
         self._nodes = [n for n in self._graph.nodes if n.op == "call_function" and not _is_aside(n)]
         self._placeholders = [n for n in self._graph.nodes if n.op == "placeholder"]
-        for node in self._nodes:
-            why = left.get(node) or _refused(node)
-            if why is not None:
-                raise ArgumentError(
-                    f"{shown(title_of(node.target))} of the exported program: {why}",
-                    'use torch.compile(module, backend="fulgurite"), which leaves it to torch',
-                )
+        _refuse(self._nodes, left)
         self._constants: dict[str, Tensor] = {}
         self._names: dict[str, str] = {}
         self._fixed: dict[str, Any] = {}  # numbers that were written into the program
@@ -206,6 +200,17 @@ def _is_aside(node: Any) -> bool:
     return isinstance(
         node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float
     )
+
+
+def _refuse(nodes: Sequence[Any], left: Mapping[Any, str]) -> None:
+    """Raise for the first operator that torch would have to run."""
+    for node in nodes:
+        why = left.get(node) or _refused(node)
+        if why is not None:
+            raise ArgumentError(
+                f"{shown(title_of(node.target))} of the exported program: {why}",
+                'use torch.compile(module, backend="fulgurite"), which leaves it to torch',
+            )
 
 
 def _refused(node: Any) -> str | None:
