@@ -60,6 +60,10 @@ class Memo:
         """What the function makes of operands that have no template; the next ones may."""
         if found is None or found[0] in self.known:
             return self.function(*args, **keywords)
+        call = _with_nodes([args, keywords])  # another thread may give its tensors others
+        found = key_of(found[0][0], *call)
+        if found is None:
+            return self.function(*args, **keywords)
         key, nodes = found
         self._make_room()
         kind, sizes = _without_sizes(key)
@@ -77,12 +81,12 @@ class Memo:
         root = made.entry.node
         if key in self.seen:
             stand_ins = [stand_in(i, node) for i, node in enumerate(nodes)]
-            self.known[key] = template(self.function, (args, keywords), nodes, stand_ins)
+            self.known[key] = template(self.function, call, nodes, stand_ins)
         self.seen.add(key)
         if sizes and not _is_watched():
             if of_sizes is None:
                 of_sizes = self.of_sizes[kind] = OfSizes()
-            of_sizes.learn(sizes, self.function, (args, keywords), nodes, root)
+            of_sizes.learn(sizes, self.function, call, nodes, root)
         return made
 
     def _make_room(self) -> None:
@@ -132,6 +136,15 @@ def recall(
     known: dict[Key, Steps], mode: str, args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Tensor | tuple[Key, list[Node]] | None:
     """What a template makes of operands; without one their key and nodes, if they may have one."""
+    found = key_of(mode, args, keywords)
+    steps = known.get(found[0]) if found else None
+    return wrap(replay(steps, found[1])) if found and steps else found
+
+
+def key_of(
+    mode: str, args: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[Key, list[Node]] | None:
+    """The key of operands and their nodes, if they may have a template."""
     key: list[Any] = [mode, len(args)]
     nodes: list[Node] = []
     for x in args:
@@ -141,16 +154,14 @@ def recall(
         key.append(name)
         if not _described(x, key, nodes):
             return None
-    found = tuple(key)
-    steps = known.get(found)
-    return wrap(replay(steps, nodes)) if steps else (found, nodes)
+    return tuple(key), nodes
 
 
 def _described(x: Any, key: list[Any], nodes: list[Node]) -> bool:
     """Add what a function may know of an operand to its key; False if it may know more."""
     kind = type(x)
-    if kind in PLAIN:
-        return _add_operand(operand(x), key, nodes)
+    if kind in PLAIN or kind is Node:
+        return _add_operand(x if kind is Node else operand(x), key, nodes)
     key.append(kind)
     if kind in _VALUES:
         key.append(x)
@@ -193,7 +204,7 @@ def template(
 ) -> Steps:  # fmt: skip
     """The steps from operands to what a function makes of them; none if there is no template."""
     standing = dict(zip(operands, map(wrap, stand_ins), strict=True))
-    args, keywords = _replaced(call, standing)
+    args, keywords = _changed(call, Node, standing.__getitem__)
     made = function(*args, **keywords)
     number = {node: i for i, node in enumerate(stand_ins)}
     if made is None or made.entry.node in number:
@@ -210,17 +221,24 @@ def template(
     return tuple(steps)
 
 
-def _replaced(value: Any, standing: dict[Node, Tensor]) -> Any:
-    """Arguments with stand-ins for their tensors."""
-    kind = type(value)
-    if kind in PLAIN:
-        return standing[operand(value)]
-    if kind is dict:
-        return {name: _replaced(part, standing) for name, part in value.items()}
-    if kind is list or kind is tuple:
-        return kind([_replaced(part, standing) for part in value])
-    if kind is slice:
-        return slice(*_replaced([value.start, value.stop, value.step], standing))
+def _with_nodes(call: list[Any]) -> Any:
+    """Arguments with the nodes of their tensors, each asked for once."""
+    for kind in PLAIN:
+        call = _changed(call, kind, operand)
+    return call
+
+
+def _changed(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Arguments, of which those of a type are changed."""
+    of = type(value)
+    if of is kind:
+        return change(value)
+    if of is dict:
+        return {name: _changed(part, kind, change) for name, part in value.items()}
+    if of is list or of is tuple:
+        return of([_changed(part, kind, change) for part in value])
+    if of is slice:
+        return slice(*_changed([value.start, value.stop, value.step], kind, change))
     return value
 
 

@@ -307,6 +307,23 @@ def test_a_result_that_nobody_looked_at_is_an_operand() -> None:
         assert fg.softmax(x).tolist() == [[0.25] * 4] * 3
 
 
+def test_another_thread_may_change_operands_while_a_template_is_made() -> None:
+    x, ahead = ones(2, 3), [5.0]
+
+    def doubled(a: fg.Tensor) -> fg.Tensor:
+        if len(ahead) > 1:
+            x[0] = ahead.pop()  # stands for the other thread, which may run at any time
+        return a * 2
+
+    made = template.templated(doubled)
+    made(x)
+    ahead.append(7.0)
+    assert made(x).tolist() == [[14.0] * 3, [2.0] * 3]
+    x.tolist()
+    for _ in range(3):
+        assert made(x).tolist() == [[14.0] * 3, [2.0] * 3]
+
+
 @pytest.mark.skipif(EXTENSION is None, reason="nodes are objects of Python then")
 def test_graphs_that_come_and_go_are_not_counted_by_the_collector() -> None:
     """Memory of nodes is kept for the next graph."""
