@@ -25,7 +25,7 @@ from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
 from ..ir.kernel import Cut, Extractor, Memory
-from ..ir.queries import elements
+from ..ir.queries import elements, sums_fours
 from .budget import BUDGET
 from .build_schedule import Partition
 from .group import Group, final
@@ -399,6 +399,7 @@ class _Greedy:
         """The union of two kernels if that is legal, else the later one."""
         agree = a.full == b.full and (a.axes == b.axes or "map" in (a.kind, b.kind))
         mixable = {a.kind, b.kind} <= {"map", "reduce"} and a.count + b.count <= BUDGET.kernel_nodes
+        mixable = mixable and ("map" in (a.kind, b.kind) or not (a.is_product or b.is_product))
         if a.number is not None and b.number is not None:
             return b
         if b.number is not None:
@@ -407,6 +408,7 @@ class _Greedy:
             return b
         if a.kind == "map":
             a.become(b.kind, b.axes)
+        a.is_product = a.is_product or b.is_product
         a.deps, a.count, b.into = max(a.deps, b.deps), a.count + b.count, a
         a.outputs.update(b.outputs)
         for node in b.outputs:
@@ -472,6 +474,7 @@ class _Greedy:
         else:
             reason = "its rows are not those of the kernel before" if deps else "a reduction"
             self.home[node] = self.open("reduce", node, deps, reason, axes)
+            self.home[node].is_product = node.op is REDUCE and sums_fours(node)
         home = self.group(node)
         assert home is not None
         for x in large:

@@ -14,7 +14,8 @@ class Group:
     """A kernel in the making."""
 
     __slots__ = (
-        "axes", "count", "deps", "full", "into", "kind", "number", "outputs", "reason", "sizes",
+        "axes", "count", "deps", "full", "into", "is_product", "kind", "number", "outputs",
+        "reason", "sizes",
     )  # fmt: skip
 
     def __init__(
@@ -25,6 +26,7 @@ class Group:
         self.outputs: dict[Node, None] = {}
         self.into: Group | None = None  # merged into another
         self.count = 1  # nodes computed in it
+        self.is_product = False  # it is quick as a product alone: no other reduction joins it
         self.become(kind, axes)
 
     def become(self, kind: str, axes: tuple[int, ...]) -> None:
