@@ -328,6 +328,8 @@ class _Greedy:
         """Computed by whoever reads it, unless that is costly and happens twice."""
         if node.op is GATHER and self.sorted.get(node.src[1]) is node:
             return self.alone(node, "sort")
+        if node.op is GATHER and self.joins_indices(node):
+            return
         self.recompute(node)
         cost = self.cost[node]
         costly = cost > BUDGET.shared_recompute_cost and self.uses[node] > 1
@@ -336,6 +338,19 @@ class _Greedy:
             if node in self.forced:
                 reason = "a result"
             self.home[node] = self.open("map", node, self.outside.pop(node), reason)
+
+    def joins_indices(self, node: Node) -> bool:
+        """Place a gather in the map that computes its indices, if it is of as many numbers.
+
+        Else these would be stored to be read: a walk through tables is one kernel.
+        """
+        table, place = node.src[0], self.group(node.src[1])
+        if place is None or place.kind != "map" or place.number is not None:
+            return False
+        if elements(node.shape) not in place.sizes:
+            return False
+        mine = [self.group(s) for s in (table, self.base.get(table, table))]
+        return place not in mine and self.join(node, [place]) is not None
 
     def sort(self, node: Node) -> None:
         """A kernel of its own, which leaves out the places if only its own values need them."""
