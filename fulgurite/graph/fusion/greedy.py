@@ -413,8 +413,7 @@ class _Greedy:
     def merge(self, a: Group, b: Group) -> Group:
         """The union of two kernels if that is legal, else the later one."""
         agree = a.full == b.full and (a.axes == b.axes or "map" in (a.kind, b.kind))
-        mixable = {a.kind, b.kind} <= {"map", "reduce"} and a.count + b.count <= BUDGET.kernel_nodes
-        mixable = mixable and ("map" in (a.kind, b.kind) or not (a.is_product or b.is_product))
+        mixable = a.mixes(b) and a.count + b.count <= BUDGET.kernel_nodes
         if a.number is not None and b.number is not None:
             return b
         if b.number is not None:

@@ -40,6 +40,13 @@ class Group:
         """Does it run over these elements, and reduce over nothing but these axes?"""
         return self.kind in ("map", "reduce") and self.full == full and self.axes in ((), axes)
 
+    def mixes(self, other: Group) -> bool:
+        """May it be one kernel with another, whatever both run over?"""
+        kinds = {self.kind, other.kind}
+        return kinds <= {"map", "reduce"} and (
+            "map" in kinds or not (self.is_product or other.is_product)
+        )
+
     def spreads(self, node: Node) -> bool:
         """Does each row get its own values back? (Of a square, columns have as many.)"""
         pairs = enumerate(zip(node.src[0].shape, node.shape, strict=True))
