@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
 import pytest
 
+import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.core.ops.indexing import GATHER
 from fulgurite.onnx import ModelError, load
+from fulgurite.onnx.ops.ensembles import MODES
 from tests.onnx.models import field, graph, model, node, port
 
 ML = "ai.onnx.ml"
@@ -77,6 +82,53 @@ def test_weights_of_one_class_of_two_leave_the_rest_to_the_other() -> None:
     np.testing.assert_allclose(scores.numpy()[:, 1], 1 / (1 + np.exp(-one)), rtol=1e-5)
     np.testing.assert_allclose(scores.numpy().sum(1), 1, rtol=1e-5)
     assert label.tolist() == (one > 0).astype(int).tolist()
+
+
+def gathers(found: dict[str, Any]) -> list[int]:
+    """How many gathers there are in each kernel of a regressor of these nodes."""
+    weights = {f"target_{k}": v for k, v in LEAVES.items()}
+    made = node("TreeEnsembleRegressor", "x", "y", ML, n_targets=2, **(NODES | found), **weights)
+    loaded = load(model(graph([made], [port("x", "float32", ["n", 3])], [field(1, "y")]),
+                        ai_onnx_ml=3))  # fmt: skip
+    with fg.config(tier="native"):
+        loaded(X)
+    assert loaded.last is not None and loaded.last.schedule is not None
+    items = loaded.last.schedule.items
+    return [sum(n.op is GATHER for n in toposort([item.kernel.body])) for item in items]
+
+
+@pytest.mark.device("cpu")
+def test_trees_are_walked_in_one_kernel_that_reads_what_nodes_differ_in() -> None:
+    splits = [0.0, 0.5, 0.0, 0.0, 0.0, -0.25, 0.0, 0.0]
+    level = 4  # feature, its value, split and next node
+    assert gathers({"nodes_values": splits})[0] == 2 * level
+    modes = [*NODES["nodes_modes"]]
+    modes[0] = "BRANCH_LT"
+    assert gathers({"nodes_modes": modes})[0] == 2 * (level + 1)
+    assert gathers({"nodes_missing_value_tracks_true": [1] + [0] * 7})[0] == 2 * (level + 1)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_nodes_of_any_mode_and_missing_numbers_are_compared_in_the_dtype_of_both(
+    kind: str, mode: str
+) -> None:
+    x = np.array([[0.0, 0.5, s] for s in (-0.2, 0.1, 0.3, 1.0, np.nan)], kind)
+    split = float(np.float32(0.1)) if kind == "float32" else 0.1
+    nodes = NODES | {"nodes_modes": [mode if m != "LEAF" else m for m in NODES["nodes_modes"]]}
+    nodes["nodes_values"] = [0.0, 0.5, 0.0, 0.0, 0.0, split, 0.0, 0.0]
+    nodes["nodes_missing_value_tracks_true"] = [0] * 5 + [1, 0, 0]
+    weights = {f"target_{k}": v for k, v in LEAVES.items()}
+    (found,) = run("TreeEnsembleRegressor", x, n_targets=2, **nodes, **weights)
+    rule: Any = {"LEQ": le, "LT": lt, "GTE": ge, "GT": gt, "EQ": eq, "NEQ": ne}[mode[7:]]
+    stored = np.float32(split).astype(kind)  # as the attribute holds it
+    for row, value in zip(found.numpy(), x[:, 2], strict=True):
+        first = 2 if rule(0.0, 0.0) and rule(0.5, 0.5) else 3 if rule(0.0, 0.0) else 4
+        want = np.zeros(2)
+        want[0 if first == 2 else 1] += {2: 1.5, 3: -2.0, 4: 0.75}[first]
+        holds = bool(rule(value, stored)) or np.isnan(value)
+        want[0 if holds else 1] += 0.25 if holds else 3.0
+        np.testing.assert_allclose(row, want, rtol=1e-6)
 
 
 def test_a_tree_that_leads_in_a_circle_is_an_error() -> None:

@@ -25,7 +25,7 @@ from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
 from ..ir.kernel import Cut, Extractor, Memory
-from ..ir.queries import elements
+from ..ir.queries import elements, sums_fours
 from .budget import BUDGET
 from .build_schedule import Partition
 from .group import Group, final
@@ -328,6 +328,8 @@ class _Greedy:
         """Computed by whoever reads it, unless that is costly and happens twice."""
         if node.op is GATHER and self.sorted.get(node.src[1]) is node:
             return self.alone(node, "sort")
+        if node.op is GATHER and self.joins_indices(node):
+            return
         self.recompute(node)
         cost = self.cost[node]
         costly = cost > BUDGET.shared_recompute_cost and self.uses[node] > 1
@@ -336,6 +338,19 @@ class _Greedy:
             if node in self.forced:
                 reason = "a result"
             self.home[node] = self.open("map", node, self.outside.pop(node), reason)
+
+    def joins_indices(self, node: Node) -> bool:
+        """Place a gather in the map that computes its indices, if it is of as many numbers.
+
+        Else these would be stored to be read: a walk through tables is one kernel.
+        """
+        table, place = node.src[0], self.group(node.src[1])
+        if place is None or place.kind != "map" or place.number is not None:
+            return False
+        if elements(node.shape) not in place.sizes:
+            return False
+        mine = [self.group(s) for s in (table, self.base.get(table, table))]
+        return place not in mine and self.join(node, [place]) is not None
 
     def sort(self, node: Node) -> None:
         """A kernel of its own, which leaves out the places if only its own values need them."""
@@ -398,7 +413,7 @@ class _Greedy:
     def merge(self, a: Group, b: Group) -> Group:
         """The union of two kernels if that is legal, else the later one."""
         agree = a.full == b.full and (a.axes == b.axes or "map" in (a.kind, b.kind))
-        mixable = {a.kind, b.kind} <= {"map", "reduce"} and a.count + b.count <= BUDGET.kernel_nodes
+        mixable = a.mixes(b) and a.count + b.count <= BUDGET.kernel_nodes
         if a.number is not None and b.number is not None:
             return b
         if b.number is not None:
@@ -407,6 +422,7 @@ class _Greedy:
             return b
         if a.kind == "map":
             a.become(b.kind, b.axes)
+        a.is_product = a.is_product or b.is_product
         a.deps, a.count, b.into = max(a.deps, b.deps), a.count + b.count, a
         a.outputs.update(b.outputs)
         for node in b.outputs:
@@ -472,6 +488,7 @@ class _Greedy:
         else:
             reason = "its rows are not those of the kernel before" if deps else "a reduction"
             self.home[node] = self.open("reduce", node, deps, reason, axes)
+            self.home[node].is_product = node.op is REDUCE and sums_fours(node)
         home = self.group(node)
         assert home is not None
         for x in large:

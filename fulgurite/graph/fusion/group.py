@@ -14,7 +14,8 @@ class Group:
     """A kernel in the making."""
 
     __slots__ = (
-        "axes", "count", "deps", "full", "into", "kind", "number", "outputs", "reason", "sizes",
+        "axes", "count", "deps", "full", "into", "is_product", "kind", "number", "outputs",
+        "reason", "sizes",
     )  # fmt: skip
 
     def __init__(
@@ -25,6 +26,7 @@ class Group:
         self.outputs: dict[Node, None] = {}
         self.into: Group | None = None  # merged into another
         self.count = 1  # nodes computed in it
+        self.is_product = False  # it is quick as a product alone: no other reduction joins it
         self.become(kind, axes)
 
     def become(self, kind: str, axes: tuple[int, ...]) -> None:
@@ -37,6 +39,13 @@ class Group:
     def has_rows(self, full: Shape, axes: tuple[int, ...]) -> bool:
         """Does it run over these elements, and reduce over nothing but these axes?"""
         return self.kind in ("map", "reduce") and self.full == full and self.axes in ((), axes)
+
+    def mixes(self, other: Group) -> bool:
+        """May it be one kernel with another, whatever both run over?"""
+        kinds = {self.kind, other.kind}
+        return kinds <= {"map", "reduce"} and (
+            "map" in kinds or not (self.is_product or other.is_product)
+        )
 
     def spreads(self, node: Node) -> bool:
         """Does each row get its own values back? (Of a square, columns have as many.)"""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from functools import lru_cache
 from typing import TypeVar
 
-from ...core.dtype import decode, uint8
+from ...core.dtype import decode, int8, uint8
 from ...core.node import Node, Shape, readers_of, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, MUL, NEG, OR, SHL, SUB
@@ -55,6 +55,15 @@ def is_contraction(node: Node) -> bool:
         return False
     whole = elements(source.shape)
     return all(own_elements(s) < whole and s.op is not CONST for s in source.src)
+
+
+def sums_fours(node: Node) -> bool:
+    """True if a reduction sums products of bytes, four next to each other at a time (VNNI)."""
+    source, (kind, axes) = node.src[0], node.arg
+    if kind != "add" or source.op is not MUL or len(axes) < 2 or source.shape[axes[-1]] != 4:
+        return False
+    factors = [unmoved(s) for s in source.src]
+    return all([f.op is CAST and f.src[0].dtype in (int8, uint8) for f in factors])
 
 
 def products_in_sums(order: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> set[Node]:

@@ -7,6 +7,7 @@ gathers from its tables; labels among which are strings are looked up on the hos
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from ..types import STRING, kind_of_array
 from ..values import Value
 
 ML = "ai.onnx.ml"
-MEMBER = 6
+RULES = (le, lt, ge, gt, eq, ne)
+MEMBER = 6  # the mode after those that have a rule
 
 
 def _listed(op: Call, what: str) -> Array | None:
@@ -180,22 +182,34 @@ class Trees:
 
 
 def reached(trees: Trees, x: Tensor, listed: Any = None) -> Tensor:
-    """The leaf that each sample reaches in each tree."""
-    tables, roots = trees.tables, np.array(trees.roots, np.int64)
+    """The leaf that each sample reaches in each tree.
+
+    Each table is a gather at every level, so there are no more and no wider ones than nodes need.
+    """
+    tables, count = trees.tables, len(trees.leaf)
     depth = _depth(trees)
-    table = {name: fg.Tensor(array) for name, array in tables.items()}
+    inner = {name: column[~trees.leaf] for name, column in tables.items()}
+    modes = sorted({*inner["mode"].tolist()} - {MEMBER})
+    value_type = fg.float32 if x.dtype is fg.float32 and _is_narrow(inner["split"]) else fg.float64
+    feature = fg.Tensor(tables["feature"].astype(np.int32))
+    split = fg.Tensor(tables["split"].astype(value_type.numpy))
+    mode = fg.Tensor(tables["mode"]) if len(modes) > 1 or listed is not None else None
+    missing = fg.Tensor(tables["missing"]) if inner["missing"].any() else None
+    after = fg.Tensor(np.concatenate([tables["true"], tables["false"]]).astype(np.int32))
+    roots = np.array(trees.roots, np.int32)
     place = fg.broadcast_to(fg.Tensor(roots)[None], (x.shape[0], len(roots)))
-    wide = x.astype(fg.float64)
+    wide = x.astype(value_type)
     for _ in range(depth):
-        at = {name: fg.take(column, place, axis=0) for name, column in table.items()}
-        value = fg.take_along_axis(wide, at["feature"], axis=1)
-        holds = _compared(value, at["split"], at["mode"])
+        value = fg.take_along_axis(wide, fg.take(feature, place, axis=0), axis=1)
+        kind = None if mode is None else fg.take(mode, place, axis=0)
+        holds = _compared(value, fg.take(split, place, axis=0), kind, modes)
         if listed is not None:
             members, owners = listed
             hit = (value[:, :, None] == members) & (place[:, :, None] == owners)
-            holds = fg.where(at["mode"] == MEMBER, fg.any(hit, axis=-1), holds)
-        holds = holds | (at["missing"] & fg.isnan(value))
-        place = fg.where(holds, at["true"], at["false"])
+            holds = fg.where(kind == MEMBER, fg.any(hit, axis=-1), holds)
+        if missing is not None:
+            holds = holds | (fg.take(missing, place, axis=0) & fg.isnan(value))
+        place = fg.take(after, fg.where(holds, place, place + count), axis=0)
     return place
 
 
@@ -259,12 +273,18 @@ def _aggregated(op: Call, mine: Tensor, gained: Tensor, trees: int) -> Tensor:
     return (fg.min if kind == 2 else fg.max)(fg.where(mine, gained, other), axis=1)
 
 
-def _compared(value: Tensor, split: Tensor, mode: Tensor) -> Tensor:
-    rules = (value <= split, value < split, value >= split, value > split,
-             value == split, value != split)  # fmt: skip
-    found = rules[0]
-    for number, rule in enumerate(rules[1:], start=1):
-        found = fg.where(mode == number, rule, found)
+def _is_narrow(numbers: Array) -> bool:
+    """True if float32 holds all of them."""
+    with np.errstate(over="ignore"):
+        return bool(np.all(numbers.astype(np.float32) == numbers))
+
+
+def _compared(value: Tensor, split: Tensor, mode: Tensor | None, modes: list[int]) -> Tensor:
+    """Values beside those of their nodes, by the modes that there are; of one nobody asks."""
+    first, *others = modes or [0]
+    found: Tensor = RULES[first](value, split)
+    for number in others:
+        found = fg.where(mode == number, RULES[number](value, split), found)
     return found
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.cpu.driver import COPY, LOOP, SLOTS
 from ...codegen.cpu.driver_loops import Length
+from ...core.lazy_named_tuple import NamedTuple
 from ...core.node import Node
 from ...core.ops.leaf import PARAM
 from ..control import Looping

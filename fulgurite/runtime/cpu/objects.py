@@ -14,13 +14,14 @@ import json
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..._lazy import FORK_LOCK
 from ...codegen.cpu.llvm.compiler import Refusal, compile_objects
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
 from ...codegen.cpu.target import Target
-from ...codegen.cpu.tiling import CORES
 from ...config import current
 from ...core.digest import digest_of
 from ...core.lazy_named_tuple import NamedTuple
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 PART = 1 << 17  # letters of text that are worth a thread of LLVM: about 50 ms
 ENTRY = "a line about an object, then its bytes"  # what the disk has for a text
-THREADED = CORES.shared_work  # additions in a launch from which sharing it among threads pays
 
 
 class PrepackedForm(NamedTuple):
@@ -203,7 +203,15 @@ def _parts(new: dict[str, tuple[str, list[str]]], threads: int) -> list[list[str
 
 def shared(units: int, work: int) -> int:
     """1 if the units of a launch are worth sharing among threads."""
-    return int(work >= THREADED and units > 1)
+    return int(work >= least_work() and units > 1)
+
+
+@cache
+def least_work() -> int:
+    """Additions in a launch from which sharing it among threads pays."""
+    with FORK_LOCK:  # a process that only runs what is kept does without
+        from ...codegen.cpu.tiling import CORES
+    return CORES.shared_work
 
 
 def launch_of(kernel: KernelText, digest: str) -> Native:

@@ -34,7 +34,7 @@ def test_random_graphs_agree_when_threads_share_every_kernel(
 ) -> None:
     from fulgurite.runtime.cpu import objects
 
-    monkeypatch.setattr(objects, "THREADED", 0)
+    monkeypatch.setattr(objects, "least_work", lambda: 0)
     with fg.config(threads=3):
         for seed in range(2_300_000, 2_300_060):
             fuzz.check(seed, device="cpu")

@@ -12,11 +12,11 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core import build
-from fulgurite.core.dtype import DType, bfloat16, float32, int32
+from fulgurite.core.dtype import DType, bfloat16, float32, int8, int32, uint8
 from fulgurite.core.node import Node, constant_like, toposort
 from fulgurite.core.ops.effect import REMAT
 from fulgurite.core.ops.elementwise import ADD, CAST, DIV, EXP, MUL, SIN, SUB
-from fulgurite.core.ops.indexing import SCATTER, SORT
+from fulgurite.core.ops.indexing import GATHER, SCATTER, SORT
 from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.core.ops.movement import RESHAPE, UNWINDOW
 from fulgurite.core.ops.reduce import REDUCE, SCAN
@@ -127,6 +127,51 @@ def test_a_product_and_its_transpose_are_read_from_memory_by_what_adds_them() ->
     assert kinds(scheduled(both)) == ["contract", "map"]
     turned = build.permute(EXP(product), (1, 0))
     assert kinds(scheduled(ADD(turned, EXP(turned)))) == ["contract"]
+
+
+def a_row_times(weights: Node, row: Node) -> Node:
+    """A row of (steps / 4, 4) times columns that lie by fours, as a sum."""
+    steps, columns, four = weights.shape
+    wide = MUL(*[
+        CAST(one, arg=int32) if one.dtype.itemsize == 1 else one
+        for one in (build.expand(build.reshape(row, (1, steps, four)), (columns, steps, four)),
+                    build.permute(weights, (1, 0, 2)))
+    ])  # fmt: skip
+    return build.reshape(REDUCE(wide, arg=("add", (1, 2))), (columns,))
+
+
+@pytest.mark.parametrize(("of_row", "of_weights", "kernels"), [
+    (uint8, int8, 2), (int8, uint8, 2), (float32, float32, 1),
+])  # fmt: skip
+def test_products_of_bytes_by_fours_have_kernels_of_their_own(
+    of_row: DType, of_weights: DType, kernels: int
+) -> None:
+    row = memory(16, 4, dtype=of_row)
+    gate, up = (a_row_times(memory(16, 40, 4, dtype=of_weights), row) for _ in range(2))
+    plan = scheduled(MUL(gate, ADD(up, constant_like(1, up))))
+    assert kinds(plan) == ["reduce"] * kernels, str(plan)
+
+
+def walked(steps: int) -> list[Node]:
+    """Places after each of some steps through two tables, which are the indices of the next."""
+    lower, upper = memory(50, dtype=int32), memory(50, dtype=int32)
+    places = [memory(20, dtype=int32)]
+    for _ in range(steps):
+        a, b = (GATHER(table, places[-1], arg=0) for table in (lower, upper))
+        places.append(ADD(MUL(a, a), MUL(MUL(b, b), a)))
+    return places[1:]
+
+
+def test_a_walk_through_tables_is_one_kernel() -> None:
+    assert kinds(scheduled(walked(6)[-1])) == ["map"]
+    first, *_, last = walked(6)
+    assert kinds(scheduled(first, last)) == ["map"], "a place that is asked for ends none"
+
+
+def test_a_gather_from_what_its_indices_kernel_computes_is_of_another_kernel() -> None:
+    places = walked(2)[-1]
+    plan = scheduled(ADD(GATHER(places, places, arg=0), places))
+    assert len(plan.items) == 2, "each number of the table would be computed anew"
 
 
 def test_switching_fusion_off_gives_a_kernel_for_each_op() -> None:
