@@ -27,6 +27,7 @@ X = fg.Tensor([1.0, 2.0])
     ("fg.random.PRNGKey(0)", "fg.random.key(0)"), ("fg.io.load_safetensor", "load_safetensors"),
     ("fg.tree.flaten", "flatten"), ("fg.fft.FFT", "fft"), ("fg.data.Dataloader", "DataLoader"),
     ("X.cuda()", "x.to("), ("X.data", "x.detach()"), ("X.unsqueeze_(0)", "x = x.unsqueeze("),
+    ("fg.nn.functional.reluu", "relu"), ("fg.nn.functional.conv2D", "conv2d"),
     ("fg.nn.Linear(1, 1).cuda()", "x.to("), ("fg.nn.Linear(1, 1).weight.data", "x.detach()"),
 ])  # fmt: skip
 def test_a_name_of_elsewhere_or_misspelt_is_an_error_with_a_hint(code: str, hint: str) -> None:

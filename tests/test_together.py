@@ -31,9 +31,9 @@ class Plans:
 def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plans]:
     found, plain = Plans(), module.run
 
-    def counted(roots: Any, normal: Any, commit: Any) -> None:
+    def counted(roots: Any, *rest: Any, **named: Any) -> None:
         found.roots.append(len(roots))
-        plain(roots, normal, commit)
+        plain(roots, *rest, **named)
 
     monkeypatch.setattr(module, "run", counted)
     yield found

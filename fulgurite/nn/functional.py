@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from .._hints import surface
 from ..core import build
 from ..errors import ArgumentError
 from ..functional.array import lookup as _lookup
@@ -364,3 +365,6 @@ def pdist(x: TensorLike, p: float = 2.0) -> Tensor:
     pairs = [(i, j) for i in range(rows.shape[0]) for j in range(i + 1, rows.shape[0])]
     first, second = ([pair[side] for pair in pairs] for side in (0, 1))
     return _losses.pairwise_distance(rows[first], rows[second], p, 0.0)
+
+
+__getattr__, _ = surface(__name__)

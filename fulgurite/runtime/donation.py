@@ -23,7 +23,7 @@ from typing import Any
 from .._lazy import FORK_LOCK
 from ..config import current
 from ..core.lazy_named_tuple import NamedTuple
-from ..core.node import Node, parents_of
+from ..core.node import Node, above, parents_of
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.control import COND, LOOP
 from ..core.ops.effect import ASSIGN, DETACH, HOSTS, UNWATCH, WATCH
@@ -39,6 +39,7 @@ from .walk import unknown_order
 
 COPIED_BYTES = 1024  # written anew in less time than it takes to ask who holds one node
 FOLDED = 4  # elements for each result, from which on reading it is less than folding again
+GROWN = 64  # nodes, from which on a graph may hold the earlier rounds of a loop
 NEAR = 4  # ops between a fold and the tensor that is made of it alone: a cast, a quotient
 ONE: frozenset[str] = frozenset({"elementwise", "movement"})
 
@@ -59,18 +60,20 @@ def kept_along(roots: Sequence[Node], normal: Normal) -> list[Node]:
     It is held, or was when an earlier plan computed it: of most graphs nothing between is.
     """
     between = [e.node for e in entries_of(normal.nodes) if e.node.src and e.node not in roots]
+    shared = _read_elsewhere(normal)
     again = [n for n in normal.nodes if id(n) in _ONCE] if _ONCE else []
-    if not between and not again:
+    if not (between or again or shared) or not _may_keep(normal):
         return []
-    if not _may_keep(normal):
-        return []
-    room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
-    found = [node for node in again if node not in roots and elements(node.shape) <= room]
+    found = _that_fit(again, roots, normal) if again else []
     found += _held_folds(roots, normal, {*between}.difference(found)) if between else []
-    for node in between:
-        if id(node) not in _ONCE and _is_work(node):
-            _ONCE[id(node)] = weakref.ref(node, partial(_forget, id(node)))
+    _note([*between, *shared])
     return found
+
+
+def _that_fit(again: Sequence[Node], roots: Sequence[Node], normal: Normal) -> list[Node]:
+    """Those that are no larger than all that a plan reads and gives."""
+    room = sum([elements(node.shape) for node in (*normal.buffers, *roots)])
+    return [node for node in again if node not in roots and elements(node.shape) <= room]
 
 
 def _may_keep(normal: Normal) -> bool:
@@ -112,9 +115,31 @@ def _held_folds(roots: Sequence[Node], normal: Normal, held: Set[Node]) -> list[
 _ONCE: dict[int, weakref.ref[Node]] = {}
 
 
+def _note(nodes: Sequence[Node]) -> None:
+    """They were computed on the way."""
+    for node in nodes:
+        if id(node) not in _ONCE and _is_work(node):
+            _ONCE[id(node)] = weakref.ref(node, partial(_forget, id(node)))
+
+
 def _forget(key: int, _: object) -> None:
     """A node is gone."""
     _ONCE.pop(key, None)
+
+
+def _read_elsewhere(normal: Normal) -> list[Node]:
+    """What is on the way and what graphs that wait read as well: the next round of a loop.
+
+    `x = f(p); p = g(p); float(x[0])` never computes the p that is held, but that of before.
+    """
+    if len(normal.nodes) <= GROWN:
+        return []
+    on_the_way = [node for node in normal.nodes if node.src]
+    waiting = above(on_the_way)[len(on_the_way) :]
+    if not waiting:
+        return []
+    read = {node for reader in waiting for node in reader.src}
+    return [_viewed(node) for node in read.intersection(on_the_way)]
 
 
 _NAMES = frozenset({WATCH, UNWATCH, DETACH})  # of a value, which is that of their source
@@ -122,9 +147,14 @@ _NAMES = frozenset({WATCH, UNWATCH, DETACH})  # of a value, which is that of the
 
 def _is_work(node: Node) -> bool:
     """Is it more than a view of what is known?"""
+    return bool(_viewed(node).src)
+
+
+def _viewed(node: Node) -> Node:
+    """What a view is of."""
     while node.op.family == "movement" or node.op in _NAMES:
         node = node.src[0]
-    return bool(node.src)
+    return node
 
 
 def _only_reader(node: Node) -> Node | None:

@@ -126,6 +126,21 @@ def test_a_loop_that_looks_at_a_part_of_what_it_carries_begins_where_it_was() ->
     assert sum(sizes[10:]) == 0, "no round after the first ones is compiled"
 
 
+def test_a_loop_that_looks_at_what_its_state_makes_begins_where_it_was() -> None:
+    turn = some(4, 4) * 0.3
+    turn.realize()
+    state, want = fg.eye(4), np.eye(4)
+    for k in range(40):
+        gain = fg.linalg.inv(state @ state.T + fg.eye(4)) @ state
+        seen = want @ want.T + np.eye(4)
+        ours, theirs = gain * 2.0, np.linalg.inv(seen) @ want * 2.0
+        state = turn @ state - gain + 1.0
+        want = turn.numpy().astype(np.float64) @ want - theirs / 2.0 + 1.0
+        np.testing.assert_allclose(float(ours[0, 0]), theirs[0, 0], rtol=1e-3, atol=1e-4)
+        assert len(toposort([state.node])) < 160, f"round {k}: the graph of the first is gone"
+    np.testing.assert_allclose(state.numpy(), want, rtol=1e-3, atol=1e-4)
+
+
 def test_what_was_computed_twice_on_the_way_is_known(roots: list[int]) -> None:
     x = some(30, 20)
     y = fg.exp(x * 0.5) + 1.0
